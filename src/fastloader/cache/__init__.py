@@ -1,0 +1,1 @@
+"""Decoded images that all workers of a machine share."""

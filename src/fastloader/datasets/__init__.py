@@ -1,0 +1,1 @@
+"""Datasets and picklable wrappers around any dataset."""

@@ -1,0 +1,86 @@
+"""All exceptions of the package.
+
+Each inherits from `FastLoaderError` and from the standard type that a caller would catch::
+
+    FastLoaderError
+    ├── SettingsError         ValueError     an option, or a mix of options, that cannot work
+    ├── EmptyEpochError       ValueError     an epoch that would have no batch
+    ├── ShapeError            ValueError     arrays whose shapes do not fit together
+    ├── StatisticsError       ValueError     statistics that do not belong to these images
+    ├── SourceError           OSError        a file that cannot be read
+    │   └── ImageDataError    + ValueError   pixels or metadata of a row that make no sense
+    ├── MissingExtraError     ImportError    an optional package that is not installed
+    ├── UnpicklableError      TypeError      something that must travel to a worker and cannot
+    ├── SharedMemoryError     RuntimeError   shared memory that cannot be had
+    ├── WorkerDiedError       RuntimeError   a worker process that ended by itself
+    ├── WorkerTimeoutError    RuntimeError   a batch that did not come in time
+    └── DatasetCheckError     AssertionError a dataset that breaks its contract
+"""
+
+__all__ = [
+    "DatasetCheckError",
+    "EmptyEpochError",
+    "FastLoaderError",
+    "ImageDataError",
+    "MissingExtraError",
+    "SettingsError",
+    "ShapeError",
+    "SharedMemoryError",
+    "SourceError",
+    "StatisticsError",
+    "UnpicklableError",
+    "WorkerDiedError",
+    "WorkerTimeoutError",
+]
+
+
+class FastLoaderError(Exception):
+    """Base of all errors that this package raises on purpose."""
+
+
+class SettingsError(FastLoaderError, ValueError):
+    """An option, or a mix of options, cannot work."""
+
+
+class EmptyEpochError(FastLoaderError, ValueError):
+    """An epoch would have no batch at all."""
+
+
+class ShapeError(FastLoaderError, ValueError):
+    """Arrays have shapes that do not fit together."""
+
+
+class StatisticsError(FastLoaderError, ValueError):
+    """Statistics cannot be taken, or do not belong to these images."""
+
+
+class SourceError(FastLoaderError, OSError):
+    """A file or table cannot be read."""
+
+
+class ImageDataError(SourceError, ValueError):
+    """Pixels or metadata of a row make no sense; the message names file, column and row."""
+
+
+class MissingExtraError(FastLoaderError, ImportError):
+    """An optional package is needed; the message has the install command."""
+
+
+class UnpicklableError(FastLoaderError, TypeError):
+    """An object must travel to or from a worker and cannot; the message names where it is."""
+
+
+class SharedMemoryError(FastLoaderError, RuntimeError):
+    """Shared memory cannot be had."""
+
+
+class WorkerDiedError(FastLoaderError, RuntimeError):
+    """A worker process ended by itself: killed, crashed or out of memory."""
+
+
+class WorkerTimeoutError(FastLoaderError, RuntimeError):
+    """A batch did not come in time."""
+
+
+class DatasetCheckError(FastLoaderError, AssertionError):
+    """A dataset breaks its contract."""

@@ -1,0 +1,1 @@
+"""Memory shared between processes: bytes, no tensors and no images."""

@@ -1,0 +1,1 @@
+"""Read images from storage: one module per format."""

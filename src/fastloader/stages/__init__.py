@@ -1,0 +1,1 @@
+"""Iterator of batches in, iterator of batches out."""
