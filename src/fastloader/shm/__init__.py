@@ -1,1 +1,15 @@
 """Memory shared between processes: bytes, no tensors and no images."""
+
+from fastloader.shm._memory_file import (
+    MemoryFile,
+    can_send_memory_files,
+    collecting_memory_files,
+    providing_memory_files,
+)
+
+__all__ = [
+    "MemoryFile",
+    "can_send_memory_files",
+    "collecting_memory_files",
+    "providing_memory_files",
+]
