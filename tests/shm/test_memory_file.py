@@ -135,9 +135,8 @@ def test_an_impossible_size_is_an_error_and_leaks_nothing(size_bytes):
 
 @pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="needs a file with holes")
 def test_more_than_the_address_space_is_an_error():
-    with MemoryFile.create(2**62) as file:
-        with pytest.raises(SharedMemoryError, match="cannot be mapped"):
-            file.map()
+    with MemoryFile.create(2**62) as file, pytest.raises(SharedMemoryError, match="be mapped"):
+        file.map()
 
 
 def test_pickling_outside_the_start_of_a_process_is_refused():
