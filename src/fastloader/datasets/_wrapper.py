@@ -1,0 +1,253 @@
+"""One dataset around another: forwards everything, and a subclass changes one thing."""
+
+from collections.abc import Hashable, Iterator, Sequence
+from functools import cache
+from typing import Any, Self, cast
+
+import numpy as np
+import torch
+from torch.utils.data import Dataset, IterableDataset, default_collate
+
+from fastloader.datasets._fields import Field, find_image, get_field, replace_field
+from fastloader.typing import Batch, Sample
+
+__all__ = ["DatasetWrapper"]
+
+
+class DatasetWrapper(Dataset[Any]):
+    """A dataset that changes the samples of another one.
+
+    By itself it changes nothing. A subclass overrides **one** of four methods, the first that
+    is enough for it:
+
+    ==================  ==========================  ==========================================
+    method              gets                        and the others follow
+    ==================  ==========================  ==========================================
+    `transform_images`  ``(N, ...)`` tensor         a single image becomes a batch of one
+    `transform_image`   one image of a sample       each image of a batch, as a tensor
+    `transform_batch`   a collated batch            (override `transform_sample` too)
+    `transform_sample`  one sample                  (override `transform_batch` too)
+    ==================  ==========================  ==========================================
+
+    A wrapper is what its base is: map-style or iterable (an `IterableDataset`, for which the
+    third argument `index` is None), with `get_batch` or ``__getitems__`` exactly if the base
+    has them. Public attributes of the base are found on the wrapper. It holds nothing of its
+    own that could not be pickled.
+
+    Args:
+        dataset: Any map-style or iterable dataset, or a sequence.
+        field: Where the image is in a sample: a key, a position, an attribute name, a path of
+            these, or ``()`` for the whole sample. None: the first tensor or array with two
+            axes or more, else the only one with one axis.
+
+    Examples:
+        >>> class Invert(DatasetWrapper):
+        ...     def transform_images(self, images, indices):
+        ...         return -images
+        >>> Invert([(torch.ones(1, 2, 2), "a")])[0][0].unique()
+        tensor([-1.])
+    """
+
+    def __new__(cls, dataset: Any, *_args: Any, **_kwargs: Any) -> Self:
+        """Make a wrapper of the kind that the base is; see `_specialise`."""
+        specialised = _specialise(
+            cast("Hashable", cls),
+            isinstance(dataset, IterableDataset),
+            callable(getattr(dataset, "get_batch", None)),
+            callable(getattr(dataset, "__getitems__", None)),
+        )
+        return cast("Self", super().__new__(specialised))
+
+    def __init__(self, dataset: Any, *, field: Field = None) -> None:
+        self.dataset = dataset
+        self.field = field
+
+    # What a subclass changes.
+
+    def transform_images(self, images: torch.Tensor, indices: Sequence[Any]) -> torch.Tensor:
+        """Return the changed images of a batch.
+
+        Args:
+            images: The images of a batch, shape ``(N, ...)``.
+            indices: Index of each in the dataset, length N; of an iterable dataset, Nones.
+        """
+        changed = [
+            self.transform_image(image, index)
+            for image, index in zip(images, indices, strict=True)
+        ]
+        return cast("torch.Tensor", default_collate(changed))
+
+    def transform_image(self, image: Any, index: Any) -> Any:
+        """Return the changed image of one sample, of the same kind (tensor or array).
+
+        Args:
+            image: What stands at `field`.
+            index: Its index in the dataset; of an iterable dataset, None.
+        """
+        if type(self).transform_images is DatasetWrapper.transform_images:
+            return image
+        changed = self.transform_images(as_tensor(image)[None], [index])[0]
+        return changed.numpy() if isinstance(image, np.ndarray) else changed
+
+    def transform_sample(self, sample: Sample, index: Any) -> Sample:
+        """Return the changed sample.
+
+        Args:
+            sample: A sample of the base; it is not changed.
+            index: Its index in the dataset; of an iterable dataset, None.
+        """
+        path = find_image(sample, self.field)
+        return replace_field(sample, path, self.transform_image(get_field(sample, path), index))
+
+    def transform_batch(self, batch: Batch, indices: Sequence[Any]) -> Batch:
+        """Return the changed batch: as if each sample had been changed before collating.
+
+        Args:
+            batch: A batch of the base.
+            indices: Index of each sample in the dataset, length N.
+        """
+        path = find_image(batch, self.field, batched=True)
+        return replace_field(
+            batch, path, self.transform_images(get_field(batch, path), indices)
+        )
+
+    # What is forwarded.
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, index: Any) -> Sample:
+        return self.transform_sample(self.dataset[index], index)
+
+    def __getattr__(self, name: str) -> Any:
+        # Private names are never forwarded: pickle and copy probe them before there is a base.
+        if not name.startswith("_") and "dataset" in self.__dict__:
+            try:
+                return getattr(self.dataset, name)
+            except AttributeError:
+                pass
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def set_epoch(self, epoch: int) -> None:
+        """Tell the base which epoch begins, if it wants to know.
+
+        Args:
+            epoch: Number of the epoch, from 0.
+        """
+        forward = getattr(self.dataset, "set_epoch", None)
+        if forward is not None:
+            forward(epoch)
+
+    def live_state(self) -> Any:
+        """Return the live state of the base, None if it has none; see `LiveDataset`.
+
+        A subclass with a state of its own returns both and takes both in `load_live_state`.
+        """
+        read = getattr(self.dataset, "live_state", None)
+        return None if read is None else read()
+
+    def load_live_state(self, state: Any) -> None:
+        """Give the base a state that `live_state` of another copy returned.
+
+        Args:
+            state: What `live_state` returned.
+        """
+        load = getattr(self.dataset, "load_live_state", None)
+        if load is not None:
+            load(state)
+
+    def __reduce__(self) -> Any:
+        # By the class the user wrote: the specialised one has no name to be found by.
+        kinds = (
+            isinstance(self, _Iterable),
+            isinstance(self, _Batched),
+            isinstance(self, _Listed),
+        )
+        return _rebuild, (_written_class(type(self)), *kinds), self.__getstate__()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.dataset!r})"
+
+
+class _Iterable(IterableDataset[Any]):
+    """Mixed into a wrapper whose base is iterable."""
+
+    dataset: Any
+
+    def __iter__(self) -> Iterator[Sample]:
+        wrapper = cast("DatasetWrapper", self)
+        for sample in self.dataset:
+            yield wrapper.transform_sample(sample, None)
+
+
+class _Batched:
+    """Mixed into a wrapper whose base makes whole batches."""
+
+    dataset: Any
+
+    def get_batch(self, indices: Sequence[Any]) -> Batch:
+        """Return the samples at `indices` as one batch; see `BatchedDataset.get_batch`.
+
+        Args:
+            indices: Positions in the dataset.
+        """
+        wrapper = cast("DatasetWrapper", self)
+        return wrapper.transform_batch(self.dataset.get_batch(indices), indices)
+
+
+class _Listed:
+    """Mixed into a wrapper whose base reads many samples in one call."""
+
+    dataset: Any
+
+    def __getitems__(self, indices: Sequence[Any]) -> list[Sample]:
+        wrapper = cast("DatasetWrapper", self)
+        samples = self.dataset.__getitems__(indices)
+        return [
+            wrapper.transform_sample(sample, index)
+            for sample, index in zip(samples, indices, strict=True)
+        ]
+
+
+_KINDS = (_Iterable, _Batched, _Listed)
+
+
+def as_tensor(image: Any) -> torch.Tensor:
+    """Return a tensor or array as a tensor, without a copy where torch can share the memory.
+
+    Args:
+        image: Tensor or array; it must not be written to through the result.
+    """
+    if not isinstance(image, np.ndarray):
+        return cast("torch.Tensor", image)
+    # torch warns of read-only memory and refuses negative strides.
+    sharable = image.flags.writeable and all(stride >= 0 for stride in image.strides)
+    return torch.from_numpy(image if sharable else image.copy())
+
+
+@cache
+def _specialise(
+    cls: type[Any], is_iterable: bool, has_get_batch: bool, has_getitems: bool
+) -> type[Any]:
+    """Return the subclass of `cls` that has what the base has, and no more.
+
+    torch asks ``isinstance(dataset, IterableDataset)`` and ``hasattr(dataset,
+    "__getitems__")``, and protocols look at the class: only a class of its own answers all
+    of them rightly.
+    """
+    cls = _written_class(cls)
+    wanted = (is_iterable, has_get_batch, has_getitems)
+    kinds = tuple(kind for kind, is_wanted in zip(_KINDS, wanted, strict=True) if is_wanted)
+    if not kinds:
+        return cls
+    # What the user wrote comes first, so that its own get_batch or __iter__ wins.
+    body = {"__module__": cls.__module__, "__doc__": cls.__doc__, "_written_class": cls}
+    return type(cls.__name__, (cls, *kinds), body)
+
+
+def _written_class(cls: type[Any]) -> type[Any]:
+    return cast("type[Any]", cls.__dict__.get("_written_class", cls))
+
+
+def _rebuild(cls: type[Any], *kinds: bool) -> Any:
+    return object.__new__(_specialise(cast("Hashable", cls), *kinds))
