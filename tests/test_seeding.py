@@ -4,7 +4,12 @@ from fastloader._seeding import DrawScope, current_draw_scope, derive_seed, draw
 
 
 def test_seeds_of_neighbouring_parts_differ():
-    seeds = {derive_seed(base, rank, worker) for base in range(4) for rank in range(4) for worker in range(4)}
+    seeds = {
+        derive_seed(base, rank, worker)
+        for base in range(4)
+        for rank in range(4)
+        for worker in range(4)
+    }
 
     assert len(seeds) == 64
 
