@@ -1,0 +1,76 @@
+# Every target works on a clean clone with Python 3.11 or later, pip and make: it makes .venv
+# and installs into it what it needs, from pyproject.toml and constraints/ci.txt.
+
+PYTHON ?= python3
+VENV := .venv
+RUN := $(VENV)/bin/python -m
+REQUIREMENTS := pyproject.toml constraints/ci.txt
+
+.DEFAULT_GOAL := check
+.PHONY: demo test check lint format layers types spelling docs examples bench-smoke wheel ci clean
+
+## What a user runs
+
+demo: $(VENV)/demo.stamp  ## Train on real images through FastLoader and through DataLoader
+	@$(VENV)/bin/python examples/demo.py $(DEMO_OPTIONS)
+
+test: $(VENV)/test.stamp  ## All tests, and the examples of the documentation
+	@$(RUN) pytest
+
+## What a developer runs before a commit
+
+check: lint layers types spelling examples  ## Everything quick
+
+lint: $(VENV)/dev.stamp
+	@$(RUN) ruff format --check .
+	@$(RUN) ruff check .
+
+format: $(VENV)/dev.stamp
+	@$(RUN) ruff format .
+	@$(RUN) ruff check --fix .
+
+layers: $(VENV)/dev.stamp
+	@$(VENV)/bin/lint-imports
+
+types: $(VENV)/dev.stamp
+	@$(RUN) mypy
+
+spelling: $(VENV)/dev.stamp
+	@$(VENV)/bin/codespell
+
+examples: $(VENV)/dev.stamp  ## The code in README.md, docs and docstrings
+	@$(RUN) pytest --quiet --durations=0 src docs README.md tests/architecture
+
+docs: $(VENV)/dev.stamp  ## docs/_build/html
+	@$(RUN) sphinx --fail-on-warning --nitpicky --quiet -b html docs docs/_build/html
+
+bench-smoke: $(VENV)/dev.stamp  ## Every benchmark once, small, so that it does not rot
+	@set -e; for script in benchmarks/bench_*.py; do \
+	  echo "$$script"; $(VENV)/bin/python "$$script" --smoke; \
+	done
+
+wheel: $(VENV)/dev.stamp  ## Build the wheel and use it without the sources
+	@rm -rf dist $(VENV)/wheel && $(RUN) build --quiet --wheel
+	@$(RUN) pip install --quiet --no-deps --target $(VENV)/wheel dist/*.whl
+	@cd $(VENV)/wheel && PYTHONPATH=. ../bin/python -c "import fastloader; \
+	  assert '/wheel/' in fastloader.__file__, fastloader.__file__"
+
+ci: check docs wheel bench-smoke  ## All but the tests, which .ci/run runs last
+
+clean:
+	rm -rf $(VENV) dist docs/_build demo-output .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+## The environment
+
+$(VENV)/pip.stamp:
+	@$(PYTHON) -c "import sys; sys.version_info >= (3, 11) or \
+	  sys.exit('FastLoader needs Python 3.11 or later; choose one with: make PYTHON=python3.12')"
+	@$(PYTHON) -m venv $(VENV)
+	@$(RUN) pip install --quiet --disable-pip-version-check "pip>=25.1"  # --group
+	@touch $@
+
+$(VENV)/%.stamp: $(REQUIREMENTS) | $(VENV)/pip.stamp
+	@echo "Installing into $(VENV) (group $*; the first time takes some minutes)"
+	@$(RUN) pip install --quiet --disable-pip-version-check \
+	  --constraint constraints/ci.txt --editable . --group $*
+	@touch $@

@@ -1,0 +1,127 @@
+"""The rules of the house that no linter knows."""
+
+import ast
+import importlib
+import inspect
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import fastloader
+
+_ROOT = Path(fastloader.__file__).parent
+_PATHS = sorted(_ROOT.rglob("*.py"))
+_MAX_LINES = 400
+_OPTIONAL = {
+    "accelerate", "duckdb", "ignite", "lance", "lightning", "matplotlib", "monai", "ray", "vortex",
+}  # fmt: skip
+_BANNED_STEMS = {"utils", "helpers", "common", "misc", "manager"}
+
+every_module = pytest.mark.parametrize(
+    "path", _PATHS, ids=[str(path.relative_to(_ROOT)) for path in _PATHS]
+)
+
+
+def _module(path: Path) -> ModuleType:
+    parts = path.relative_to(_ROOT.parent).with_suffix("").parts
+    return importlib.import_module(".".join(parts).removesuffix(".__init__"))
+
+
+@every_module
+def test_a_module_is_short(path):
+    num_lines = len(path.read_text(encoding="utf-8").splitlines())
+
+    assert num_lines <= _MAX_LINES
+
+
+@every_module
+def test_a_module_has_a_telling_name(path):
+    assert path.stem.strip("_") not in _BANNED_STEMS
+
+
+@every_module
+def test_a_module_says_its_one_idea_in_one_line(path):
+    docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
+
+    assert docstring
+    assert docstring.splitlines()[0].endswith((".", ":"))
+
+
+@every_module
+def test_all_lists_what_a_module_offers(path):
+    module = _module(path)
+    own = {
+        name
+        for name, value in vars(module).items()
+        if not name.startswith("_")
+        and (inspect.isclass(value) or inspect.isfunction(value))
+        and value.__module__ == module.__name__
+    }
+    exported = getattr(module, "__all__", None)
+    if path.name == "__init__.py" and exported is None:
+        assert not own
+        return
+
+    assert exported is not None, "the module has no __all__"
+    assert sorted(set(exported)) == sorted(exported)
+    assert own <= set(exported)
+    assert all(hasattr(module, name) for name in exported)
+
+
+@every_module
+def test_private_names_of_torch_stand_in_one_module(path):
+    if path.name == "_torch_internals.py":
+        return
+    private = re.compile(
+        r"\btorch(?:\.\w+)*\._(?!_)\w+|from torch(?:\.\w+)*\._|_utils\.(?:collate|fetch|worker)"
+    )
+
+    found = [
+        line for line in path.read_text(encoding="utf-8").splitlines() if private.search(line)
+    ]
+
+    assert not found
+
+
+@every_module
+def test_everything_public_has_a_docstring(path):
+    module = _module(path)
+    missing = []
+    for name in getattr(module, "__all__", ()):
+        value = getattr(module, name)
+        if not (inspect.isclass(value) or inspect.isfunction(value)):
+            continue
+        if not value.__doc__:
+            missing.append(name)
+        if inspect.isclass(value):
+            missing += [
+                f"{name}.{method}"
+                for method, function in vars(value).items()
+                if not method.startswith("_")
+                and inspect.isfunction(function)
+                and not inspect.getdoc(getattr(value, method))
+            ]
+
+    assert not missing
+
+
+def test_import_takes_no_optional_package_and_starts_nothing():
+    script = (
+        "import sys, threading, logging, fastloader, fastloader.datasets\n"
+        "assert threading.active_count() == 1, threading.enumerate()\n"
+        "assert not logging.root.handlers\n"
+        "print(*(name for name in sys.modules if '.' not in name))"
+    )
+
+    output = subprocess.run(
+        [sys.executable, "-W", "error", "-c", script],
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
+
+    assert not _OPTIONAL & set(output.split())

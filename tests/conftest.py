@@ -1,0 +1,86 @@
+"""Fixtures of all tests: nothing random and no process, thread or descriptor stays behind."""
+
+import gc
+import multiprocessing.forkserver
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+_SETTLE_SECONDS = 3.0  # a loaded machine takes its time to reap a worker
+
+
+@pytest.fixture(autouse=True)
+def _random_state_restored(global_random_state: None) -> None:
+    """Undo what a test does to the global generators."""
+
+
+@pytest.fixture
+def no_leaks() -> Iterator[Callable[[], None]]:
+    """Fail if the test leaves a child process, thread, descriptor or memory file behind.
+
+    The fixture gives a function that checks at once, for a test that checks midway.
+    """
+    before = _held()
+
+    def check() -> None:
+        deadline = time.monotonic() + _SETTLE_SECONDS
+        while (left := _held() - before) and time.monotonic() < deadline:
+            gc.collect()
+            time.sleep(0.02)
+        assert not left, "left behind: " + ", ".join(sorted(left))
+
+    yield check
+    check()
+
+
+def _held() -> set[str]:
+    """Describe everything this process holds that a test should give back."""
+    return {*_children(), *_threads(), *_descriptors(), *_mapped_memory_files()}
+
+
+def _children() -> set[str]:
+    found = set()
+    for child in psutil.Process().children(recursive=True):
+        try:
+            command = " ".join(child.cmdline())
+        except psutil.Error:
+            continue  # gone, or a zombie about to be reaped
+        # These two live as long as the interpreter and serve all tests.
+        if "multiprocessing.forkserver" in command or "resource_tracker" in command:
+            continue
+        found.add(f"process {child.pid} ({command or 'ended, not reaped'})")
+    return found
+
+
+def _threads() -> set[str]:
+    return {f"thread {thread.ident} ({thread.name})" for thread in threading.enumerate()}
+
+
+def _descriptors() -> set[str]:
+    folder = Path("/proc/self/fd")
+    if sys.platform != "linux" or not folder.exists():
+        return set()
+    server = multiprocessing.forkserver._forkserver
+    kept = {server._forkserver_alive_fd, multiprocessing.resource_tracker._resource_tracker._fd}
+    found = set()
+    for descriptor in folder.iterdir():
+        if int(descriptor.name) in kept:
+            continue
+        try:
+            found.add(f"descriptor {descriptor.name} ({descriptor.readlink()})")
+        except OSError:
+            continue  # the one that lists the folder
+    return found
+
+
+def _mapped_memory_files() -> set[str]:
+    maps = Path("/proc/self/maps")
+    if sys.platform != "linux" or not maps.exists():
+        return set()
+    lines = maps.read_text(encoding="utf-8").splitlines()
+    return {f"mapping {line}" for line in lines if "/memfd:" in line or "/dev/shm/" in line}
