@@ -11,7 +11,7 @@ from torch.utils.data import Dataset, IterableDataset, default_collate
 from fastloader.datasets._fields import Field, find_image, get_field, replace_field
 from fastloader.typing import Batch, Sample
 
-__all__ = ["DatasetWrapper"]
+__all__ = ["DatasetWrapper", "as_tensor"]
 
 
 class DatasetWrapper(Dataset[Any]):
