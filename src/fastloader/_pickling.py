@@ -27,7 +27,13 @@ from fastloader._main_script import is_in_main, is_in_main_of_workers
 from fastloader._unpicklable import find_unpicklable
 from fastloader.errors import UnpicklableError
 
-__all__ = ["ByReferencePickler", "ByValuePickler", "dumps_for_worker", "loads_from_parent"]
+__all__ = [
+    "ByReferencePickler",
+    "ByValuePickler",
+    "dumps_for_worker",
+    "loads_from_parent",
+    "must_be_inherited",
+]
 
 _PROTOCOL = 5  # the first with buffers out of band
 

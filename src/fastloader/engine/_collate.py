@@ -1,0 +1,111 @@
+"""Torch's default collate, writing straight into memory that the loader has at hand."""
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from fastloader._buffers import Allocator
+from fastloader._torch_internals import collate, default_collate_fn_map
+from fastloader.typing import Batch, Sample
+
+__all__ = ["CollateMap", "collate_map_into", "default_collate_into", "install_collate_into"]
+
+CollateMap: TypeAlias = dict[Any, Callable[..., Any]]
+
+_STOCK_TENSOR = default_collate_fn_map[torch.Tensor]
+_STOCK_ARRAY = default_collate_fn_map[np.ndarray]
+
+
+def collate_map_into(allocate: Allocator) -> CollateMap:
+    """Return torch's table of collate functions with those for tensors and arrays replaced.
+
+    Results equal torch's bit for bit. What the replacements do not know (nested, sparse or
+    differentiable tensors, subclasses, mixed dtypes) goes to the function that stood there.
+
+    Args:
+        allocate: Makes each output.
+    """
+    table = dict(default_collate_fn_map)
+    # Somebody who has put functions of their own there keeps them.
+    if table[torch.Tensor] is _STOCK_TENSOR:
+        table[torch.Tensor] = _TensorCollate(allocate, _STOCK_TENSOR)
+    if table[np.ndarray] is _STOCK_ARRAY:
+        table[np.ndarray] = _ArrayCollate(allocate, _STOCK_ARRAY)
+    return table
+
+
+def install_collate_into(allocate: Allocator) -> None:
+    """Replace the functions for tensors and arrays in torch's own table.
+
+    **Processes:** only in a worker process, whose every call of `default_collate` is ours:
+    also those inside a collate function of the user.
+    """
+    default_collate_fn_map.update(collate_map_into(allocate))
+
+
+def default_collate_into(samples: Sequence[Sample], table: CollateMap) -> Batch:
+    """Collate as `torch.utils.data.default_collate` does, with another table."""
+    return collate(samples, collate_fn_map=table)
+
+
+class _TensorCollate:
+    def __init__(self, allocate: Allocator, stock: Callable[..., Any]) -> None:
+        self._allocate = allocate
+        self._stock = stock
+
+    def __call__(
+        self, batch: Sequence[torch.Tensor], *, collate_fn_map: CollateMap | None = None
+    ) -> Any:
+        first = batch[0]
+        dtype = first.dtype
+        alike = (
+            type(first) is torch.Tensor
+            and first.layout is torch.strided
+            and first.device.type == "cpu"
+            and not first.is_nested
+            and not first.is_quantized
+            and all(t.dtype is dtype and not t.requires_grad for t in batch)
+        )
+        if not alike:
+            return self._stock(batch, collate_fn_map=collate_fn_map)
+        out = self._allocate((len(batch), *first.shape), dtype)
+        return torch.stack(list(batch), out=out)
+
+
+class _ArrayCollate:
+    def __init__(self, allocate: Allocator, stock: Callable[..., Any]) -> None:
+        self._allocate = allocate
+        self._stock = stock
+
+    def __call__(
+        self, batch: Sequence[npt.NDArray[Any]], *, collate_fn_map: CollateMap | None = None
+    ) -> Any:
+        first = batch[0]
+        dtype, shape = first.dtype, first.shape
+        torch_dtype = _TORCH_DTYPES.get(dtype)
+        alike = all(
+            type(array) is np.ndarray and array.dtype == dtype and array.shape == shape
+            for array in batch
+        )
+        if torch_dtype is None or not alike:
+            return self._stock(batch, collate_fn_map=collate_fn_map)
+        out = self._allocate((len(batch), *shape), torch_dtype)
+        if shape and prod(shape):
+            # One call without a view of each array; `np.stack` takes several times as long.
+            np.concatenate(batch, out=out.numpy().reshape(-1, *shape[1:]))
+        else:
+            np.stack(batch, out=out.numpy())
+        return out
+
+
+_TORCH_DTYPES = {
+    np.dtype(numpy_type): torch.from_numpy(np.empty(0, numpy_type)).dtype
+    for numpy_type in (
+        np.bool_, np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32,
+        np.uint64, np.float16, np.float32, np.float64, np.complex64, np.complex128,
+    )
+}  # fmt: skip

@@ -1,0 +1,72 @@
+"""What to say when a worker process has ended by itself."""
+
+import signal
+from collections.abc import Sequence
+from typing import Any
+
+import psutil
+
+__all__ = ["describe_death"]
+
+SHOWN_INDICES = 16
+_MEMORY_SIGNALS = {signal.SIGKILL} if hasattr(signal, "SIGKILL") else set()
+_CRASH_SIGNALS = {
+    getattr(signal, name)
+    for name in ("SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGABRT")
+    if hasattr(signal, name)
+}
+
+
+def describe_death(pid: int | None, exit_code: int | None, batches: Sequence[Any]) -> str:
+    """Say how a worker ended, with which samples, and what the likely cause is.
+
+    Args:
+        pid: Of the worker.
+        exit_code: As `multiprocessing` gives it: negative for a signal.
+        batches: Indices of the batches that it had not delivered, the first being made.
+    """
+    parts = [f"DataLoader worker (pid {pid}) {_how(exit_code)}"]
+    if batches:
+        parts.append(f"It was making the batch of samples {_shown(batches[0])}.")
+    parts.append(_likely_cause(exit_code))
+    return " ".join(parts)
+
+
+def _how(exit_code: int | None) -> str:
+    if exit_code is None or exit_code >= 0:
+        return f"exited unexpectedly with exit code {exit_code}."
+    try:
+        name = signal.strsignal(-exit_code) or signal.Signals(-exit_code).name
+    except ValueError:
+        name = f"number {-exit_code}"
+    return f"is killed by signal: {name}."
+
+
+def _likely_cause(exit_code: int | None) -> str:
+    number = -exit_code if exit_code is not None and exit_code < 0 else 0
+    if number in _MEMORY_SIGNALS:
+        memory = psutil.virtual_memory()
+        return (
+            "The likely cause is that memory ran out and the system ended the process: "
+            f"{memory.available / 1e9:.1f} GB of {memory.total / 1e9:.1f} GB are free now, "
+            "and a container may have a lower limit. Lower num_workers, prefetch_factor or "
+            "batch_size, or keep the dataset in arrays, which workers share, rather than in "
+            "lists of Python objects, which they copy."
+        )
+    if number in _CRASH_SIGNALS:
+        return (
+            "The likely cause is a crash in native code that the dataset calls: read these "
+            "samples with num_workers=0 to see where."
+        )
+    return (
+        "Something in the dataset or in a library ended the process (os._exit, or an error at "
+        "its start): its own output, above, may tell."
+    )
+
+
+def _shown(indices: Any) -> str:
+    if not isinstance(indices, list | tuple):
+        return repr(indices)
+    shown = ", ".join(str(index) for index in indices[:SHOWN_INDICES])
+    more = len(indices) - SHOWN_INDICES
+    return f"{shown} and {more} more" if more > 0 else shown

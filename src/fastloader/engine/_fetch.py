@@ -1,0 +1,220 @@
+"""From the indices of a batch to the batch: reading samples and collating them, anywhere."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from torch.utils.data import default_collate
+
+from fastloader.engine._collate_errors import find_misfits, warn_of_lost_keys
+from fastloader.typing import Batch, BatchedDataset, Sample
+
+__all__ = ["AllSkippedError", "FetchPlan", "Fetcher", "SkippedSample", "make_fetcher"]
+
+
+@dataclass(frozen=True)
+class FetchPlan:
+    """What reading and collating need; the same in every process.
+
+    **Processes:** made by the loader and sent to each worker once.
+    """
+
+    dataset: Any
+    is_iterable: bool
+    auto_collation: bool
+    """True if tasks are lists of indices, False if they are single ones."""
+    collate_fn: Callable[[Any], Any]
+    batch_size: int | None
+    """Samples of a full batch, where the loader knows it."""
+    drop_last: bool
+    batched: BatchedDataset | None
+    """Makes whole batches, if the dataset can and collate is torch's default."""
+    on_error: Literal["raise", "skip"]
+
+
+class SkippedSample(NamedTuple):
+    """A sample that was left out because reading it raised an error."""
+
+    index: Any
+    error: str
+    """Type and message."""
+
+
+class AllSkippedError(Exception):
+    """Every sample of a batch was skipped, so there is no batch; never leaves the package."""
+
+
+class Fetcher:
+    """Makes the batches of one epoch from tasks.
+
+    Args:
+        plan: What to read and how.
+        collate: Stands in for `plan.collate_fn`, with the same result.
+    """
+
+    def __init__(self, plan: FetchPlan, collate: Callable[[Any], Any]) -> None:
+        self._plan = plan
+        self._collate_fn = collate
+        self._explains = plan.collate_fn is default_collate
+        self.skipped: list[SkippedSample] = []
+        """Samples left out since this list was last cleared."""
+        self.num_dropped = 0
+        """Samples at the end of an iterable dataset that did not fill a batch."""
+
+    def fetch(self, indices: Any) -> Batch:
+        """Read and collate one batch.
+
+        Args:
+            indices: Of the samples, or one index without automatic collation.
+
+        Raises:
+            StopIteration: If an iterable dataset has no more samples.
+        """
+        raise NotImplementedError
+
+    def _collate(self, samples: Sequence[Sample], indices: Sequence[Any]) -> Batch:
+        if not self._explains:
+            return self._collate_fn(samples)
+        if samples:
+            warn_of_lost_keys(samples, indices)
+        try:
+            return self._collate_fn(samples)
+        except Exception as error:
+            misfit = find_misfits(samples, indices)
+            if misfit is not None:
+                error.add_note(f"Default collate failed: {misfit}")
+            raise
+
+    def _skip(self, index: Any, error: Exception) -> None:
+        if self._plan.on_error == "raise":
+            error.add_note(f"Raised while reading the sample at index {index!r}.")
+            raise error
+        self.skipped.append(SkippedSample(index, f"{type(error).__name__}: {error}"))
+
+
+def make_fetcher(plan: FetchPlan, collate: Callable[[Any], Any]) -> Fetcher:
+    """Return what fetches the batches of one epoch.
+
+    Args:
+        plan: What to read and how.
+        collate: Stands in for `plan.collate_fn`, with the same result.
+    """
+    if plan.is_iterable:
+        return _IterableFetcher(plan, collate)
+    if plan.batched is not None:
+        return _BatchedFetcher(plan, collate, plan.batched)
+    return _MapFetcher(plan, collate)
+
+
+class _MapFetcher(Fetcher):
+    def __init__(self, plan: FetchPlan, collate: Callable[[Any], Any]) -> None:
+        super().__init__(plan, collate)
+        self._getitems = getattr(plan.dataset, "__getitems__", None)
+
+    def fetch(self, indices: Any) -> Batch:
+        if not self._plan.auto_collation:
+            samples = self._read([indices])
+            if not samples:
+                raise AllSkippedError
+            return self._collate_fn(samples[0])
+        if self._getitems is None or self._plan.on_error == "skip":
+            return self._fetch_each(indices)
+        return self._collate(self._getitems(indices), indices)
+
+    def _fetch_each(self, indices: Sequence[Any]) -> Batch:
+        num_skipped = len(self.skipped)
+        samples = self._read(indices)
+        if len(self.skipped) == num_skipped:
+            return self._collate(samples, indices)
+        if not samples:
+            raise AllSkippedError
+        skipped = {skip.index for skip in self.skipped[num_skipped:]}
+        return self._collate(samples, [index for index in indices if index not in skipped])
+
+    def _read(self, indices: Sequence[Any]) -> list[Sample]:
+        dataset = self._plan.dataset
+        samples = []
+        for index in indices:
+            try:
+                samples.append(dataset[index])
+            except StopIteration as error:
+                # Would end the epoch as if the data were at an end.
+                self._skip(index, _renamed(error, f"__getitem__({index!r})"))
+            except Exception as error:  # noqa: BLE001 - raised again, or counted
+                self._skip(index, error)
+        return samples
+
+
+class _BatchedFetcher(Fetcher):
+    def __init__(
+        self, plan: FetchPlan, collate: Callable[[Any], Any], batched: BatchedDataset
+    ) -> None:
+        super().__init__(plan, collate)
+        self._batched = batched
+
+    def fetch(self, indices: Any) -> Batch:
+        try:
+            return self._batched.get_batch(indices)
+        except StopIteration as error:
+            raise _renamed(error, "get_batch") from error
+        except Exception as error:
+            if self._plan.on_error == "raise":
+                raise
+            return self._fetch_readable(indices, error)
+
+    def _fetch_readable(self, indices: Sequence[Any], error: Exception) -> Batch:
+        readable = []
+        for index in indices:
+            try:
+                self._batched.get_batch([index])
+            except Exception as single:  # noqa: BLE001 - counted
+                self._skip(index, single)
+            else:
+                readable.append(index)
+        if len(readable) == len(indices):
+            raise error  # each can be read alone: skipping none would not help
+        if not readable:
+            raise AllSkippedError from error
+        return self._batched.get_batch(readable)
+
+
+class _IterableFetcher(Fetcher):
+    def __init__(self, plan: FetchPlan, collate: Callable[[Any], Any]) -> None:
+        super().__init__(plan, collate)
+        self._samples: Iterator[Sample] = iter(plan.dataset)
+        self._is_ended = False
+        self._position = 0
+
+    def fetch(self, indices: Any) -> Batch:
+        if self._is_ended:
+            raise StopIteration
+        if not self._plan.auto_collation:
+            return self._collate_fn(self._next())
+        samples: list[Sample] = []
+        start = self._position
+        for _ in indices:
+            try:
+                samples.append(self._next())
+            except StopIteration:
+                break
+        wanted = len(indices)
+        if len(samples) < wanted:
+            self._is_ended = True
+            if self._plan.drop_last or not samples:
+                self.num_dropped = len(samples)
+                raise StopIteration
+        return self._collate(samples, range(start, start + len(samples)))
+
+    def _next(self) -> Sample:
+        sample = next(self._samples)
+        self._position += 1
+        return sample
+
+
+def _renamed(error: StopIteration, where: str) -> RuntimeError:
+    renamed = RuntimeError(
+        f"{where} raised StopIteration, which would have ended the epoch in silence: raise "
+        "another exception, or IndexError past the end."
+    )
+    renamed.__cause__ = error
+    return renamed

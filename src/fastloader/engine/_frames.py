@@ -1,0 +1,149 @@
+"""Messages over plain pipes: a length, then the bytes; no threads and no locks."""
+
+import os
+import select
+from collections import deque
+from collections.abc import Callable
+
+__all__ = ["FrameReader", "FrameSender", "FrameSplitter", "send_frame"]
+
+LENGTH_BYTES = 8
+READ_BYTES = 1 << 16  # what a pipe holds
+LIVENESS_SECONDS = 5.0
+
+
+def _framed(message: bytes) -> bytes:
+    return len(message).to_bytes(LENGTH_BYTES, "little") + message
+
+
+def send_frame(descriptor: int, message: bytes) -> None:
+    """Write one message to a blocking pipe; waits while the pipe is full.
+
+    Raises:
+        BrokenPipeError: If nobody will read it any more.
+    """
+    rest = memoryview(_framed(message))
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
+
+
+class FrameSplitter:
+    """Cuts the bytes that a non-blocking pipe has into messages.
+
+    **Processes:** used by the consumer, one for each worker.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        os.set_blocking(descriptor, False)
+        self._descriptor = descriptor
+        self._received = bytearray()
+        self.is_ended = False
+        """True when the other side has closed its end and all was read."""
+
+    def read(self) -> list[bytes]:
+        """Return the messages that have arrived as a whole; never waits."""
+        self._fill()
+        messages = []
+        start = 0
+        while (begin := start + LENGTH_BYTES) <= len(self._received):
+            end = begin + int.from_bytes(self._received[start:begin], "little")
+            if end > len(self._received):
+                break
+            messages.append(bytes(self._received[begin:end]))
+            start = end
+        del self._received[:start]
+        return messages
+
+    def _fill(self) -> None:
+        while not self.is_ended:
+            try:
+                chunk = os.read(self._descriptor, READ_BYTES)
+            except BlockingIOError:
+                return
+            self._received += chunk
+            self.is_ended = not chunk
+            if len(chunk) < READ_BYTES:
+                return
+
+
+class FrameReader:
+    """Reads messages from a pipe one after the other, waiting for each.
+
+    **Processes:** used by a worker. A pipe that no process can write to any more ends it, and
+    so does `is_orphan`, asked every five seconds, for the case that a stranger inherited the
+    other end.
+    """
+
+    def __init__(self, descriptor: int, is_orphan: Callable[[], bool]) -> None:
+        self._descriptor = descriptor
+        self._is_orphan = is_orphan
+        self._poll = select.poll()
+        self._poll.register(descriptor, select.POLLIN)
+
+    def read(self) -> bytes | None:
+        """Return the next message, or None when there will be none."""
+        header = self._read_exactly(LENGTH_BYTES)
+        if header is None:
+            return None
+        return self._read_exactly(int.from_bytes(header, "little"))
+
+    def has_message(self) -> bool:
+        """Return True if `read` would not wait long."""
+        return bool(self._poll.poll(0))
+
+    def _read_exactly(self, size_bytes: int) -> bytes | None:
+        chunks = []
+        while size_bytes:
+            while not self._poll.poll(LIVENESS_SECONDS * 1000):
+                if self._is_orphan():
+                    return None
+            chunk = os.read(self._descriptor, min(size_bytes, READ_BYTES))
+            if not chunk:
+                return None
+            chunks.append(chunk)
+            size_bytes -= len(chunk)
+        return b"".join(chunks)
+
+
+class FrameSender:
+    """Sends messages over a non-blocking pipe, keeping what does not fit for later.
+
+    So the consumer never waits for a worker that itself waits for the consumer.
+
+    **Processes:** used by the consumer, one for each worker.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        os.set_blocking(descriptor, False)
+        self._descriptor = descriptor
+        self._waiting: deque[memoryview] = deque()
+
+    @property
+    def has_waiting(self) -> bool:
+        """True while bytes wait for room in the pipe."""
+        return bool(self._waiting)
+
+    def send(self, message: bytes) -> None:
+        """Send a message, now as far as there is room.
+
+        Raises:
+            BrokenPipeError: If nobody will read it any more.
+        """
+        self._waiting.append(memoryview(_framed(message)))
+        self.flush()
+
+    def flush(self) -> None:
+        """Send what waits, as far as there is room.
+
+        Raises:
+            BrokenPipeError: If nobody will read it any more.
+        """
+        while self._waiting:
+            try:
+                written = os.write(self._descriptor, self._waiting[0])
+            except BlockingIOError:
+                return
+            if written < len(self._waiting[0]):
+                self._waiting[0] = self._waiting[0][written:]
+                return
+            self._waiting.popleft()

@@ -1,0 +1,116 @@
+"""What a worker needs to start: inherited by a fork, else pickled once for all workers."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
+
+from fastloader._pickling import dumps_for_worker, loads_from_parent
+from fastloader.engine._fetch import FetchPlan
+from fastloader.errors import UnpicklableError
+from fastloader.shm._memory_file import (
+    MemoryFile,
+    collecting_memory_files,
+    providing_memory_files,
+)
+
+if TYPE_CHECKING:
+    from pickle import PickleBuffer
+
+__all__ = ["Launch", "WorkerInit", "inherited_launch", "pickled_launch"]
+
+WorkerInit: TypeAlias = Callable[[int], None]
+
+ALIGNMENT_BYTES = 64
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Plan and worker_init_fn on their way to the workers.
+
+    **Processes:** made once by the consumer, given to each worker as an argument, used there
+    with `load`. The consumer keeps it for workers that start later.
+    """
+
+    direct: tuple[FetchPlan, WorkerInit | None] | None = None
+    """As they are, for processes that inherit the consumer's memory."""
+    file: MemoryFile | None = None
+    """Pickle and large arrays; each worker maps it copy-on-write, so all share one copy."""
+    sizes_bytes: tuple[int, ...] = ()
+    """Of the pickle, then of each array."""
+    inherited: tuple[object, ...] = ()
+    """Locks and the like, which only the arguments of a starting process may hold."""
+    memory_files: tuple[MemoryFile, ...] = field(default=())
+    """Those that the dataset holds itself."""
+
+    @contextmanager
+    def load(self) -> Iterator[tuple[FetchPlan, WorkerInit | None]]:
+        """Give plan and worker_init_fn, in the worker."""
+        if self.direct is not None or self.file is None:
+            assert self.direct is not None  # noqa: S101 - one of the two is set
+            yield self.direct
+            return
+        mapping = memoryview(self.file.map(private=True))
+        parts, start = [], 0
+        for size_bytes in self.sizes_bytes:
+            parts.append(mapping[start : start + size_bytes])
+            start = _aligned(start + size_bytes)
+        with providing_memory_files(self.memory_files):
+            loaded = loads_from_parent(parts[0], buffers=parts[1:], inherited=self.inherited)
+        yield loaded
+
+
+def inherited_launch(plan: FetchPlan, worker_init_fn: WorkerInit | None) -> Launch:
+    """Return what forked workers start from."""
+    return Launch(direct=(plan, worker_init_fn))
+
+
+def pickled_launch(plan: FetchPlan, worker_init_fn: WorkerInit | None) -> Launch:
+    """Return what workers start from that inherit nothing.
+
+    Raises:
+        UnpicklableError: If dataset, collate_fn or worker_init_fn cannot be pickled; the
+            message has the path of the attribute.
+    """
+    buffers: list[PickleBuffer] = []
+    inherited: list[object] = []
+    with collecting_memory_files() as memory_files:
+        try:
+            data = dumps_for_worker(
+                (plan, worker_init_fn), "loader", buffers=buffers, inherited=inherited
+            )
+        except UnpicklableError:
+            _raise_for_part(plan, worker_init_fn)
+            raise
+    parts = [memoryview(data), *(buffer.raw() for buffer in buffers)]
+    return Launch(
+        file=_written(parts),
+        sizes_bytes=tuple(len(part) for part in parts),
+        inherited=tuple(inherited),
+        memory_files=tuple(memory_files),
+    )
+
+
+def _raise_for_part(plan: FetchPlan, worker_init_fn: WorkerInit | None) -> None:
+    parts = {
+        "dataset": plan.dataset,
+        "collate_fn": plan.collate_fn,
+        "worker_init_fn": worker_init_fn,
+    }
+    for name, part in parts.items():
+        dumps_for_worker(part, name, buffers=[], inherited=[])
+
+
+def _written(parts: list[memoryview]) -> MemoryFile:
+    total = sum(_aligned(len(part)) for part in parts)
+    file = MemoryFile.create(max(1, total))
+    with file.map() as mapping:
+        start = 0
+        for part in parts:
+            mapping[start : start + len(part)] = part
+            start = _aligned(start + len(part))
+    return file
+
+
+def _aligned(size_bytes: int) -> int:
+    return -(-size_bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES

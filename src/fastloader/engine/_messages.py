@@ -1,0 +1,124 @@
+"""What the consumer and a worker say to each other."""
+
+import pickle
+import struct
+from enum import IntEnum
+from typing import Any, NamedTuple, TypeAlias
+
+from fastloader.shm._arena import SlotPlace
+
+__all__ = [
+    "Leave",
+    "LiveState",
+    "Order",
+    "Reply",
+    "ReplyKind",
+    "SlotOffer",
+    "Task",
+    "decode_order",
+    "decode_reply",
+    "encode_order",
+    "encode_reply",
+]
+
+
+class Task(NamedTuple):
+    """Make one batch."""
+
+    run: int
+    """Number of the pass over the data, counted by the pool; a cancelled one is skipped."""
+    number: int
+    """Number of the batch in its epoch, from 0."""
+    indices: Any
+    epoch: int
+    base_seed: int
+    slot: SlotPlace
+
+
+class SlotOffer(NamedTuple):
+    """Put a finished batch, for which the slot of its task was too small, here."""
+
+    run: int
+    number: int
+    slot: SlotPlace
+
+
+class LiveState(NamedTuple):
+    """State of a `LiveDataset` to take over before the next task."""
+
+    state: Any
+
+
+class Leave(NamedTuple):
+    """Exit."""
+
+
+Order: TypeAlias = Task | SlotOffer | LiveState | Leave
+
+_ORDERS: tuple[type[Order], ...] = (Task, SlotOffer, LiveState, Leave)
+_ORDER_CODES = {kind: code for code, kind in enumerate(_ORDERS)}
+
+
+def encode_order(order: Order) -> bytes:
+    """Turn an order into bytes."""
+    # As a plain tuple: a class would cost an import look-up at the other end for each task.
+    return pickle.dumps((_ORDER_CODES[type(order)], *order), pickle.HIGHEST_PROTOCOL)
+
+
+def decode_order(message: bytes) -> Order:
+    """Turn bytes into an order."""
+    code, *fields = pickle.loads(message)
+    order: Order = _ORDERS[code](*fields)
+    if isinstance(order, Task | SlotOffer):
+        return order._replace(slot=SlotPlace(*order.slot))
+    return order
+
+
+class ReplyKind(IntEnum):
+    """What a worker has to say."""
+
+    BATCH = 0
+    """The batch lies in the slot of its task; the body tells how."""
+    TOO_LARGE = 1
+    """The batch is made, but its slot is too small: a `SlotOffer` is awaited."""
+    END = 2
+    """This worker's share of an iterable dataset is at its end; the body tells what it lost."""
+    ERROR = 3
+    """The body is an error that the task raised."""
+    UNPICKLABLE = 4
+    """The body is an error: the batch cannot leave the worker."""
+    SKIPPED = 5
+    """The body lists samples that were left out; the reply to the task follows."""
+    EMPTY = 6
+    """All samples of the batch were left out."""
+    CANCELLED = 7
+    """The task belongs to a cancelled run."""
+    NOT_STARTED = 8
+    """The body is an error that kept the worker from starting."""
+    UNSHARDED = 9
+    """The iterable dataset gave samples without asking which worker it is in."""
+
+
+class Reply(NamedTuple):
+    """One message of a worker."""
+
+    kind: ReplyKind
+    run: int
+    number: int
+    needed_bytes: int
+    """Of the slot, for BATCH and TOO_LARGE."""
+    body: bytes
+
+
+_HEADER = struct.Struct("<Bqqq")
+
+
+def encode_reply(reply: Reply) -> bytes:
+    """Turn a reply into bytes."""
+    return _HEADER.pack(reply.kind, reply.run, reply.number, reply.needed_bytes) + reply.body
+
+
+def decode_reply(message: bytes) -> Reply:
+    """Turn bytes into a reply."""
+    kind, run, number, needed_bytes = _HEADER.unpack_from(message)
+    return Reply(ReplyKind(kind), run, number, needed_bytes, message[_HEADER.size :])

@@ -1,0 +1,247 @@
+"""A batch as a slot full of arrays and a small pickle that says where each array lies."""
+
+import ctypes
+import io
+import pickle
+import threading
+from math import prod
+from multiprocessing.reduction import ForkingPickler
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from fastloader.typing import Batch
+
+__all__ = ["SlotWriter", "pack", "unpack"]
+
+ALIGNMENT_BYTES = 64
+SMALL_ARRAY_BYTES = 1024  # NumPy arrays up to this stay in the pickle
+
+_DTYPES = sorted({v for v in vars(torch).values() if isinstance(v, torch.dtype)}, key=str)
+_DTYPE_CODES = {dtype: code for code, dtype in enumerate(_DTYPES)}
+
+
+class SlotWriter:
+    """Hands out parts of a slot, one after the other, while a batch is made and packed.
+
+    **Processes:** one in each worker. A batch that is larger than the slot is counted to its
+    end, so that `needed_bytes` tells the size of the slot that would hold it.
+    """
+
+    def __init__(self, slot: memoryview | None) -> None:
+        self._slot = slot
+        self._size_bytes = 0 if slot is None else len(slot)
+        self.address = 0 if slot is None else _address_of(slot)
+        self.needed_bytes = 0
+        self._placed: dict[tuple[int, int], int] = {}
+
+    @property
+    def fits(self) -> bool:
+        """True while everything asked for has found room."""
+        return self.needed_bytes <= self._size_bytes
+
+    def allocate(self, size_bytes: int) -> int | None:
+        """Return the offset of free bytes, or None where there are not enough."""
+        offset = -(-self.needed_bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+        self.needed_bytes = offset + size_bytes
+        return offset if self.needed_bytes <= self._size_bytes else None
+
+    def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor | None:
+        """Return an uninitialised tensor in the slot, or None where there is no room."""
+        count = prod(shape)
+        if count == 0:
+            return torch.empty(shape, dtype=dtype, device="cpu")
+        offset = self.allocate(count * dtype.itemsize)
+        if offset is None:
+            return None
+        return torch.frombuffer(self._slot, dtype=dtype, count=count, offset=offset).view(shape)
+
+    def place_bytes(self, source: "memoryview | bytes") -> int | None:
+        """Copy bytes into the slot and return their offset, or None where there is no room."""
+        offset = self.allocate(len(source))
+        if offset is not None and self._slot is not None:
+            self._slot[offset : offset + len(source)] = source
+        return offset
+
+    def place_memory(self, address: int, size_bytes: int) -> int | None:
+        """Return the offset of memory that lies in the slot already, else copy it there.
+
+        Memory that was placed before is found again, so arrays that share memory in the batch
+        share it after the journey. So it must not be freed before all is packed.
+        """
+        if self.address <= address < self.address + self._size_bytes:
+            return address - self.address
+        known = self._placed.get((address, size_bytes))
+        if known is not None:
+            return known
+        offset = self.allocate(size_bytes)
+        if offset is not None:
+            ctypes.memmove(self.address + offset, address, size_bytes)
+            self._placed[address, size_bytes] = offset
+        return offset
+
+
+def pack(batch: Batch, writer: SlotWriter) -> bytes:
+    """Pickle a batch whose tensors and arrays lie in the slot, or are copied there.
+
+    Where `writer.fits` is False afterwards the result is useless: pack again with a larger
+    slot.
+
+    Args:
+        batch: Any nesting; objects with tensors inside are pickled as usual.
+        writer: Of the slot that goes with the reply.
+    """
+    file = io.BytesIO()
+    _Packer(file, writer).dump(batch)
+    return file.getvalue()
+
+
+def unpack(packed: bytes, buffer: Any) -> Batch:
+    """Make a batch whose tensors and arrays lie in `buffer`, without a copy.
+
+    Args:
+        packed: From `pack`.
+        buffer: The slot, as a writable buffer that lives as long as someone refers to it.
+    """
+    _unpacking.buffer = buffer
+    try:
+        return pickle.loads(packed)
+    finally:
+        _unpacking.buffer = None
+
+
+class _Packer(ForkingPickler):
+    def __init__(self, file: io.BytesIO, writer: SlotWriter) -> None:
+        super().__init__(file, pickle.HIGHEST_PROTOCOL)
+        self._writer = writer
+        # Freed copies would leave their addresses to other arrays, which would then be taken
+        # for them.
+        self._copies: list[Any] = []
+
+    def reducer_override(self, obj: Any) -> Any:
+        kind = type(obj)
+        if kind is torch.Tensor:
+            return self._reduce_tensor(obj)
+        if kind is np.ndarray:
+            return self._reduce_array(obj)
+        if kind is torch.nn.Parameter and obj.device.type == "cpu":
+            return torch.nn.Parameter, (obj.data, obj.requires_grad)
+        if kind is torch.UntypedStorage and obj.device.type == "cpu":
+            offset = self._writer.place_memory(obj.data_ptr(), obj.nbytes())
+            return _storage_at, (offset, obj.nbytes())
+        if kind is torch.Generator:
+            return _generator_from, (obj.get_state().numpy().tobytes(), str(obj.device))
+        return NotImplemented
+
+    def _reduce_tensor(self, tensor: torch.Tensor) -> Any:
+        plain = (
+            tensor.layout is torch.strided
+            and tensor.device.type == "cpu"
+            and not tensor.is_quantized
+            and (tensor.is_leaf or not tensor.requires_grad)
+        )
+        if not plain:
+            return NotImplemented
+        requires_grad = tensor.requires_grad
+        tensor = tensor.detach().resolve_conj().resolve_neg()
+        self._copies.append(tensor)
+        shape, code = tuple(tensor.shape), _DTYPE_CODES[tensor.dtype]
+        if tensor.numel() == 0:
+            return _empty_tensor, (shape, code, requires_grad)
+        if tensor.is_contiguous():
+            offset = self._place_tensor(tensor)
+            if requires_grad:
+                return _strided_tensor_at, (offset, code, shape, tensor.stride(), True)
+            return _tensor_at, (offset, code, shape)
+        if _extent_of(tensor) > 2 * tensor.numel():
+            # A thin view of something large: sending the rest would cost more than strides.
+            return self._reduce_tensor(tensor.contiguous())
+        offset = self._place_tensor(tensor)
+        return _strided_tensor_at, (offset, code, shape, tensor.stride(), requires_grad)
+
+    def _place_tensor(self, tensor: torch.Tensor) -> int | None:
+        storage = tensor.untyped_storage()
+        inside = int(tensor.storage_offset()) * tensor.itemsize
+        view_bytes = _extent_of(tensor) * tensor.itemsize
+        if storage.nbytes() <= 2 * view_bytes:  # so that views of one storage stay views of one
+            offset = self._writer.place_memory(storage.data_ptr(), storage.nbytes())
+            return None if offset is None else offset + inside
+        return self._writer.place_memory(tensor.data_ptr(), view_bytes)
+
+    def _reduce_array(self, array: npt.NDArray[Any]) -> Any:
+        if array.dtype.hasobject or array.nbytes <= SMALL_ARRAY_BYTES:
+            return NotImplemented
+        order = "C"
+        if not array.flags.c_contiguous:
+            if array.flags.f_contiguous:
+                order = "F"
+            else:
+                array = np.ascontiguousarray(array)
+                self._copies.append(array)
+        offset = self._writer.place_memory(array.ctypes.data, array.nbytes)
+        return _array_at, (offset, array.dtype, array.shape, order)
+
+
+class _Unpacking(threading.local):
+    buffer: Any = None
+
+
+_unpacking = _Unpacking()
+
+
+def _tensor_at(offset: int, code: int, shape: tuple[int, ...]) -> torch.Tensor:
+    dtype = _DTYPES[code]
+    flat = torch.frombuffer(_unpacking.buffer, dtype=dtype, count=prod(shape), offset=offset)
+    return flat.view(shape)
+
+
+def _strided_tensor_at(
+    offset: int,
+    code: int,
+    shape: tuple[int, ...],
+    strides: tuple[int, ...],
+    requires_grad: bool,
+) -> torch.Tensor:
+    extent = 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
+    dtype = _DTYPES[code]
+    flat = torch.frombuffer(_unpacking.buffer, dtype=dtype, count=extent, offset=offset)
+    return flat.as_strided(shape, strides).requires_grad_(requires_grad)
+
+
+def _empty_tensor(shape: tuple[int, ...], code: int, requires_grad: bool) -> torch.Tensor:
+    return torch.empty(shape, dtype=_DTYPES[code], requires_grad=requires_grad, device="cpu")
+
+
+def _storage_at(offset: int, size_bytes: int) -> torch.UntypedStorage:
+    if size_bytes == 0:
+        return torch.UntypedStorage(0)  # type: ignore[no-untyped-call]
+    flat = torch.frombuffer(
+        _unpacking.buffer, dtype=torch.uint8, count=size_bytes, offset=offset
+    )
+    # The storage of `frombuffer` starts at the offset, not at the buffer's start.
+    return flat.untyped_storage()
+
+
+def _generator_from(state: bytes, device: str) -> torch.Generator:
+    generator = torch.Generator(device)
+    generator.set_state(torch.frombuffer(bytearray(state), dtype=torch.uint8))
+    return generator
+
+
+def _array_at(
+    offset: int, dtype: np.dtype[Any], shape: tuple[int, ...], order: str
+) -> npt.NDArray[Any]:
+    flat = np.frombuffer(_unpacking.buffer, dtype, count=prod(shape), offset=offset)
+    return flat.reshape(shape, order="F" if order == "F" else "C")
+
+
+def _extent_of(tensor: torch.Tensor) -> int:
+    """Elements from the first to the last that a strided tensor touches."""
+    sizes_and_strides = zip(tensor.shape, tensor.stride(), strict=True)
+    return 1 + sum((size - 1) * stride for size, stride in sizes_and_strides)
+
+
+def _address_of(slot: memoryview) -> int:
+    return ctypes.addressof(ctypes.c_char.from_buffer(slot))

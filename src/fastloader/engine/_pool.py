@@ -1,0 +1,309 @@
+"""Worker processes: started, spoken to, watched and ended."""
+
+import os
+import selectors
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from multiprocessing.context import BaseContext
+from multiprocessing.process import BaseProcess
+from typing import Any, NamedTuple, TypeAlias
+
+from fastloader.engine._fetch import FetchPlan
+from fastloader.engine._frames import FrameSender, FrameSplitter
+from fastloader.engine._launch import Launch, WorkerInit, inherited_launch, pickled_launch
+from fastloader.engine._messages import (
+    Leave,
+    Order,
+    Reply,
+    ReplyKind,
+    decode_reply,
+    encode_order,
+)
+from fastloader.engine._worker import RUN_BYTES, WorkerSetup, run_worker
+from fastloader.shm._arena import Arena, ArenaView, Slot
+from fastloader.shm._memory_file import MemoryFile
+
+__all__ = ["Death", "Event", "PoolOptions", "WorkerPool", "WorkerReply"]
+
+NO_RUN = -1
+LEAVE_SECONDS = 0.15  # for workers to finish what they do; then they are ended
+END_SECONDS = 0.3
+STACK_BYTES = 1 << 16
+STACK_SECONDS = 0.3
+
+_consumer_descriptors: set[int] = set()
+"""This process's ends of the pipes of all pools: a forked worker closes what it inherits."""
+
+
+@dataclass(frozen=True)
+class PoolOptions:
+    """How to start workers."""
+
+    context: BaseContext
+    num_workers: int
+    worker_init_fn: WorkerInit | None
+    rank: int
+    base_seed: int
+
+
+class Death(NamedTuple):
+    """A worker process has ended that was not told to."""
+
+    worker: int
+
+
+class WorkerReply(NamedTuple):
+    """A message and who sent it."""
+
+    worker: int
+    reply: Reply
+
+
+Event: TypeAlias = WorkerReply | Death
+
+
+@dataclass
+class _Member:
+    process: BaseProcess
+    sender: FrameSender
+    splitter: FrameSplitter
+    stacks: MemoryFile
+    descriptors: tuple[int, int]
+    is_dead: bool = False
+
+
+class WorkerPool:
+    """The workers of a loader, idle between the runs over the data.
+
+    **Processes:** belongs to the process that made it; in a forked child every method that
+    ends or speaks to workers does nothing.
+    """
+
+    def __init__(self, plan: FetchPlan, options: PoolOptions) -> None:
+        self.options = options
+        self.arena = Arena()
+        self.live_state: Any = None
+        """What the workers' copies of a `LiveDataset` were last told."""
+        self._owner_pid = os.getpid()
+        self._control = ArenaView(self.arena.file).control
+        self._runs = NO_RUN
+        self._abandoned: dict[tuple[int, int], list[Slot]] = {}
+        self._is_closed = False
+        self._launch = self._make_launch(plan)
+        self._selector = selectors.DefaultSelector()
+        self._members: list[_Member] = []
+        self.cancel_run()
+        try:
+            for number in range(options.num_workers):
+                self._members.append(self._start(number))
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def processes(self) -> list[BaseProcess]:
+        """The worker processes, in order of their numbers."""
+        return [member.process for member in self._members]
+
+    def begin_run(self) -> int:
+        """Cancel what is left of earlier runs and return the number of a new one."""
+        self._runs += 1
+        self._tell_run(self._runs)
+        return self._runs
+
+    def cancel_run(self) -> None:
+        """Make workers skip the tasks that wait in their pipes."""
+        self._tell_run(NO_RUN)
+
+    def send(self, worker: int, order: Order) -> None:
+        """Send an order; never waits. To a dead worker nothing is sent."""
+        member = self._members[worker]
+        try:
+            member.sender.send(encode_order(order))
+        except BrokenPipeError:
+            return  # its death is reported by `wait`
+        if member.sender.has_waiting:
+            self._watch_for_room(worker)
+
+    def wait(self, timeout_seconds: float | None) -> list[Event]:
+        """Return what workers sent, and who died, after at most `timeout_seconds`."""
+        events: list[Event] = []
+        for key, _ in self._selector.select(timeout_seconds):
+            role, worker = key.data
+            if role == "replies":
+                events.extend(self._received(worker))
+            elif role == "room":
+                self._send_waiting(worker)
+            elif not self._members[worker].is_dead:
+                events.extend(self._received(worker))  # its last words come before its death
+                self._members[worker].is_dead = True
+                events.append(Death(worker))
+                self._forget(worker)
+        return events
+
+    def abandon(self, run: int, number: int, slot: Slot) -> None:
+        """Take a slot that a worker may still write to: it returns at the task's last reply."""
+        self._abandoned.setdefault((run, number), []).append(slot)
+
+    def settle(self, reply: Reply) -> None:
+        """Take back the abandoned slots of a task if its worker is done with them."""
+        if reply.kind not in {ReplyKind.SKIPPED, ReplyKind.UNSHARDED}:
+            for slot in self._abandoned.pop((reply.run, reply.number), ()):
+                self.arena.give_back(slot)
+
+    def restart(self, worker: int) -> None:
+        """Put a new process in the place of a dead one."""
+        self._release(self._members[worker])
+        self._members[worker] = self._start(worker)
+
+    def stack_of(self, worker: int) -> str:
+        """Return what a worker's threads are doing, or why that cannot be told."""
+        member = self._members[worker]
+        pid = member.process.pid
+        if member.is_dead or pid is None:
+            return "(the process has ended)"
+        descriptor = member.stacks.fileno()
+        start = os.lseek(
+            descriptor, 0, os.SEEK_CUR
+        )  # shared with the worker, which writes here
+        os.kill(pid, signal.SIGUSR1)
+        text = ""
+        deadline = time.monotonic() + STACK_SECONDS
+        while time.monotonic() < deadline:
+            time.sleep(0.02)
+            longer = os.pread(descriptor, STACK_BYTES, start).decode(errors="replace")
+            if longer and longer == text:
+                break
+            text = longer
+        return text.strip() or "(no answer: the process has not started yet)"
+
+    def close(self) -> None:
+        """End all workers, in under half a second; harmless when repeated."""
+        if self._is_closed or os.getpid() != self._owner_pid:
+            return
+        self._is_closed = True
+        self.cancel_run()
+        for number, member in enumerate(self._members):
+            if not member.is_dead:
+                self.send(number, Leave())
+        self._end_processes()
+        self._selector.close()
+        for member in self._members:
+            self._release(member)
+        self.arena.close()
+        if self._launch.file is not None:
+            self._launch.file.close()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_is_closed"):
+            self.close()
+
+    def _make_launch(self, plan: FetchPlan) -> Launch:
+        make = inherited_launch if self._forks else pickled_launch
+        return make(plan, self.options.worker_init_fn)
+
+    @property
+    def _forks(self) -> bool:
+        return self.options.context.get_start_method() == "fork"
+
+    def _start(self, number: int) -> _Member:
+        options = self.options
+        task_reader, task_writer = options.context.Pipe(duplex=False)
+        reply_reader, reply_writer = options.context.Pipe(duplex=False)
+        stacks = MemoryFile.create(1)
+        ends = (task_writer.fileno(), reply_reader.fileno())
+        foreign = (*_consumer_descriptors, *ends) if self._forks else ()
+        setup = WorkerSetup(
+            worker_id=number,
+            num_workers=options.num_workers,
+            rank=options.rank,
+            base_seed=options.base_seed,
+            tasks=task_reader,
+            replies=reply_writer,
+            arena=self.arena.file,
+            stacks=stacks,
+            foreign_descriptors=foreign,
+        )
+        process = options.context.Process(  # type: ignore[attr-defined]
+            target=run_worker, args=(setup, self._launch), daemon=True
+        )
+        try:
+            process.start()
+        finally:
+            task_reader.close()
+            reply_writer.close()
+        descriptors = (os.dup(ends[0]), os.dup(ends[1]))
+        task_writer.close()
+        reply_reader.close()
+        _consumer_descriptors.update(descriptors)
+        member = _Member(
+            process,
+            FrameSender(descriptors[0]),
+            FrameSplitter(descriptors[1]),
+            stacks,
+            descriptors,
+        )
+        self._selector.register(descriptors[1], selectors.EVENT_READ, ("replies", number))
+        self._selector.register(process.sentinel, selectors.EVENT_READ, ("sentinel", number))
+        return member
+
+    def _tell_run(self, run: int) -> None:
+        self._control[:RUN_BYTES] = run.to_bytes(RUN_BYTES, "little", signed=True)
+
+    def _received(self, worker: int) -> Iterator[WorkerReply]:
+        member = self._members[worker]
+        for message in member.splitter.read():
+            yield WorkerReply(worker, decode_reply(message))
+        if member.splitter.is_ended:
+            self._unregister(member.descriptors[1])
+
+    def _watch_for_room(self, worker: int) -> None:
+        descriptor = self._members[worker].descriptors[0]
+        if descriptor not in self._selector.get_map():
+            self._selector.register(descriptor, selectors.EVENT_WRITE, ("room", worker))
+
+    def _send_waiting(self, worker: int) -> None:
+        member = self._members[worker]
+        try:
+            member.sender.flush()
+        except BrokenPipeError:
+            self._unregister(member.descriptors[0])
+            return
+        if not member.sender.has_waiting:
+            self._unregister(member.descriptors[0])
+
+    def _forget(self, worker: int) -> None:
+        member = self._members[worker]
+        for descriptor in (*member.descriptors, member.process.sentinel):
+            self._unregister(descriptor)
+
+    def _unregister(self, descriptor: int) -> None:
+        if descriptor in self._selector.get_map():
+            self._selector.unregister(descriptor)
+
+    def _end_processes(self) -> None:
+        # Closing its replies is the last thing that a worker does by itself; who has not done
+        # so in time is busy, maybe for long.
+        deadline = time.monotonic() + LEAVE_SECONDS
+        while self._staying() and (rest := deadline - time.monotonic()) > 0:
+            self.wait(rest)
+        for member in self._staying():
+            member.process.terminate()
+        deadline = time.monotonic() + END_SECONDS
+        for member in self._members:
+            member.process.join(max(0.0, deadline - time.monotonic()))
+            if member.process.is_alive():
+                member.process.kill()
+                member.process.join()
+
+    def _staying(self) -> list[_Member]:
+        return [m for m in self._members if not (m.splitter.is_ended or m.is_dead)]
+
+    def _release(self, member: _Member) -> None:
+        for descriptor in member.descriptors:
+            if descriptor in _consumer_descriptors:
+                _consumer_descriptors.discard(descriptor)
+                os.close(descriptor)
+        member.stacks.close()

@@ -1,0 +1,396 @@
+"""One pass over the data through a pool of workers: tasks out, batches back in order."""
+
+import logging
+import pickle
+import time
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from fastloader.engine._death import describe_death
+from fastloader.engine._fetch import SkippedSample
+from fastloader.engine._messages import LiveState, Reply, ReplyKind, SlotOffer, Task
+from fastloader.engine._packing import unpack
+from fastloader.engine._pool import Death, Event, WorkerPool
+from fastloader.engine._remote_errors import unpack_error
+from fastloader.errors import WorkerDiedError, WorkerTimeoutError
+from fastloader.shm._arena import Slot
+from fastloader.typing import Batch
+
+__all__ = ["PoolRun", "RunOptions"]
+
+logger = logging.getLogger("fastloader")
+
+COPIED_BYTES = 1 << 16
+"""Batches up to this size are copied out of their slot: cheaper than lending it, and a list of
+a million tiny batches does not hold a million slots."""
+
+SHOWN_INDICES = 8
+_ERRORS = {ReplyKind.ERROR, ReplyKind.UNPICKLABLE}
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """How one pass over the data is made."""
+
+    epoch: int
+    base_seed: int
+    in_order: bool
+    prefetch_factor: int
+    is_iterable: bool
+    drop_last: bool
+    timeout_seconds: float
+    """0 waits for ever."""
+    stall_seconds: float
+    """After this time without a batch a warning says where the workers are."""
+    restarts_workers: bool
+    budget_bytes: int
+    """Bound of the memory in slots that batches ahead of the consumer may take."""
+    first_number: int
+    """Number of the first batch; more than 0 when an epoch is resumed."""
+    live_state: Callable[[], Any] | None
+    """Reads the state of a `LiveDataset` in the main process."""
+    skipped: list[SkippedSample]
+    """Takes the samples that were left out."""
+
+
+@dataclass
+class _Pending:
+    """A task that was sent and whose batch the consumer has not got."""
+
+    task: Task
+    worker: int
+    slot: Slot
+    reply: Reply | None = None
+
+
+class PoolRun:
+    """A stream of the batches of one pass; `close` cancels what is under way.
+
+    Tasks go to the worker with the least to do, in turn where that is equal; as many are under
+    way as `prefetch_factor` times the number of workers, or fewer if their slots would exceed
+    the budget.
+
+    **Processes:** consumer's side. One run at a time uses a pool.
+    """
+
+    def __init__(self, pool: WorkerPool, order: Iterator[Any], options: RunOptions) -> None:
+        self._pool = pool
+        self._order = order
+        self._options = options
+        self._run = pool.begin_run()
+        self._pending: dict[int, _Pending] = {}
+        self._arrived: deque[int] = deque()  # numbers in the order of their replies
+        self._num_sent = options.first_number
+        self._next_number = options.first_number
+        self._num_workers = pool.options.num_workers
+        self._loads = [0] * self._num_workers
+        self._ended_workers: set[int] = set()
+        self._turn = 0
+        self._order_is_ended = False
+        self._is_closed = False
+        self._num_dropped = 0
+        self._was_told_of_budget = False
+        self._handle(pool.wait(0))  # slots of a run that was broken off come back
+        self._submit()
+
+    def __next__(self) -> Batch:
+        """Return the next batch, waiting for it.
+
+        Raises:
+            StopIteration: At the end of the pass.
+            WorkerDiedError: If a worker process ended by itself.
+            WorkerTimeoutError: If no batch came in time.
+        """
+        while True:
+            if ready := self._open_next():
+                return ready[0]
+            if not self._pending:
+                self._finish()
+                raise StopIteration
+            self._receive()
+
+    def next_if_ready(self) -> list[Batch]:
+        """Return the next batch in a list, or an empty list if that would mean to wait.
+
+        Raises:
+            WorkerDiedError: If a worker process ended by itself.
+        """
+        if self._pending:
+            self._handle(self._pool.wait(0))
+        return self._open_next()
+
+    def _open_next(self) -> list[Batch]:
+        while (pending := self._next_arrived()) is not None:
+            self._submit()
+            reply = pending.reply
+            if reply is not None and reply.kind is ReplyKind.BATCH:
+                return [self._open(pending.slot, reply)]
+            self._pool.arena.give_back(pending.slot)
+            if reply is not None and reply.kind in _ERRORS:
+                raise unpack_error(reply.body, self._place_of(pending))
+        return []
+
+    def close(self) -> None:
+        """Cancel the tasks that are under way and take their slots back."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._pool.cancel_run()
+        # A worker may still write to the slot of the task it is at: slots come back with the
+        # replies, which the next run of the pool collects.
+        for number, pending in self._pending.items():
+            if pending.reply is None:
+                self._pool.abandon(self._run, number, pending.slot)
+            else:
+                self._pool.arena.give_back(pending.slot)
+        self._pending.clear()
+
+    def _next_arrived(self) -> _Pending | None:
+        if not self._options.in_order:
+            return self._pending.pop(self._arrived.popleft()) if self._arrived else None
+        pending = self._pending.get(self._next_number)
+        if pending is None or pending.reply is None:
+            return None
+        self._next_number += 1
+        return self._pending.pop(pending.task.number)
+
+    # Sending
+
+    def _submit(self) -> None:
+        while len(self._pending) < self._limit() and not self._order_is_ended:
+            worker = self._choose_worker()
+            if worker is None:
+                return
+            try:
+                indices = next(self._order)
+            except StopIteration:
+                self._order_is_ended = True
+                return
+            self._send_live_state()
+            slot = self._pool.arena.lend()
+            task = Task(
+                self._run,
+                self._num_sent,
+                indices,
+                self._options.epoch,
+                self._options.base_seed,
+                slot.place,
+            )
+            self._num_sent += 1
+            self._pending[task.number] = _Pending(task, worker, slot)
+            self._loads[worker] += 1
+            self._pool.send(worker, task)
+
+    def _limit(self) -> int:
+        wanted = self._options.prefetch_factor * self._num_workers
+        affordable = self._options.budget_bytes // self._pool.arena.slot_bytes
+        if affordable >= wanted:
+            return wanted
+        if affordable < self._num_workers and not self._was_told_of_budget:
+            self._was_told_of_budget = True
+            warnings.warn(
+                f"Batches of {self._pool.arena.slot_bytes / 1e6:.0f} MB leave room for "
+                f"{max(1, affordable)} ahead in {self._options.budget_bytes / 1e6:.0f} MB of "
+                f"memory, so not all of the {self._num_workers} workers will be busy: lower "
+                "batch_size or num_workers.",
+                stacklevel=2,
+            )
+        return max(1, affordable)
+
+    def _choose_worker(self) -> int | None:
+        count = self._num_workers
+        turns = [(self._turn + step) % count for step in range(count)]
+        if self._options.is_iterable:
+            # Each worker has its own share of the data: they take turns until theirs is done.
+            per_worker = self._options.prefetch_factor
+            turns = [
+                w for w in turns if w not in self._ended_workers and self._loads[w] < per_worker
+            ]
+            if not turns:
+                return None
+            worker = turns[0]
+        else:
+            worker = min(turns, key=self._loads.__getitem__)
+        self._turn = (worker + 1) % count
+        return worker
+
+    def _send_live_state(self) -> None:
+        if self._options.live_state is None:
+            return
+        state = self._options.live_state()
+        if state != self._pool.live_state:
+            self._pool.live_state = state
+            for worker in range(self._num_workers):
+                self._pool.send(worker, LiveState(state))
+
+    # Receiving
+
+    def _receive(self) -> None:
+        started = time.monotonic()
+        patience = self._options.stall_seconds
+        while not (events := self._pool.wait(self._time_left(started, patience))):
+            waited = time.monotonic() - started
+            timeout = self._options.timeout_seconds
+            if timeout and waited >= timeout:
+                raise WorkerTimeoutError(
+                    f"DataLoader timed out after {timeout:g} seconds. {self._whereabouts()}"
+                )
+            if waited >= patience:
+                patience *= 2
+                logger.warning("No batch for %.0f seconds. %s", waited, self._whereabouts())
+        self._handle(events)
+
+    def _handle(self, events: list[Event]) -> None:
+        for event in events:
+            if isinstance(event, Death):
+                self._bury(event.worker)
+            else:
+                self._take(event.worker, event.reply)
+
+    def _time_left(self, started: float, patience: float) -> float:
+        limit = patience
+        if self._options.timeout_seconds:
+            limit = min(limit, self._options.timeout_seconds)
+        return max(0.0, started + limit - time.monotonic())
+
+    def _take(self, worker: int, reply: Reply) -> None:
+        if reply.kind is ReplyKind.NOT_STARTED:
+            raise unpack_error(reply.body, f"DataLoader worker {worker}, which did not start")
+        if reply.run != self._run:
+            self._pool.settle(reply)
+            return
+        if reply.kind is ReplyKind.SKIPPED:
+            self._note_skipped(reply, worker)
+            return
+        if reply.kind is ReplyKind.UNSHARDED:
+            self._warn_of_repeats()
+            return
+        pending = self._pending.get(reply.number)
+        if pending is None or pending.reply is not None or pending.worker != worker:
+            return  # made twice, by a worker that died after it had sent it
+        if reply.kind is ReplyKind.TOO_LARGE:
+            self._offer_larger_slot(pending, reply)
+            return
+        self._loads[worker] -= 1
+        if reply.kind is ReplyKind.END:
+            self._end_worker(worker, reply)
+        pending.reply = reply
+        if not self._options.in_order:
+            self._arrived.append(reply.number)
+
+    def _offer_larger_slot(self, pending: _Pending, reply: Reply) -> None:
+        arena = self._pool.arena
+        arena.require(reply.needed_bytes)
+        # Parts of the batch may lie in the old slot until the worker has moved them: it may be
+        # lent again once the batch has come.
+        self._pool.abandon(self._run, reply.number, pending.slot)
+        pending.slot = arena.lend()
+        self._pool.send(pending.worker, SlotOffer(self._run, reply.number, pending.slot.place))
+
+    def _end_worker(self, worker: int, reply: Reply) -> None:
+        self._ended_workers.add(worker)
+        self._num_dropped += pickle.loads(reply.body)
+
+    def _open(self, slot: Slot, reply: Reply) -> Batch:
+        arena = self._pool.arena
+        self._pool.settle(reply)
+        if arena.num_free > 2 * self._limit():
+            arena.trim(self._limit())
+        if reply.needed_bytes > COPIED_BYTES:
+            return unpack(reply.body, arena.lease(slot))
+        copied = slot.copy(reply.needed_bytes) if reply.needed_bytes else None
+        arena.give_back(slot)
+        return unpack(reply.body, copied)
+
+    # Trouble
+
+    def _bury(self, worker: int) -> None:
+        if worker in self._ended_workers and not self._loads[worker]:
+            return
+        lost = [
+            pending
+            for pending in self._pending.values()
+            if pending.worker == worker and pending.reply is None
+        ]
+        process = self._pool.processes[worker]
+        process.join(1)
+        text = describe_death(process.pid, process.exitcode, [p.task.indices for p in lost])
+        if not self._options.restarts_workers or self._options.is_iterable:
+            raise WorkerDiedError(text)
+        logger.warning("%s It is started anew.", text)
+        self._pool.restart(worker)
+        if self._pool.live_state is not None:
+            self._pool.send(worker, LiveState(self._pool.live_state))
+        for pending in lost:
+            pending.task = pending.task._replace(slot=pending.slot.place)
+            self._pool.send(worker, pending.task)
+
+    def _note_skipped(self, reply: Reply, worker: int) -> None:
+        for index, error in pickle.loads(reply.body):
+            self._options.skipped.append(SkippedSample(index, error))
+            logger.warning(
+                "Skipped the sample at index %s (batch %d, worker %d): %s",
+                index,
+                reply.number,
+                worker,
+                error,
+            )
+
+    def _warn_of_repeats(self) -> None:
+        if self._num_workers == 1 or self._pool.options.worker_init_fn is not None:
+            return
+        warnings.warn(
+            f"The iterable dataset does not ask which worker it is in, so each of the "
+            f"{self._num_workers} workers gives all of its samples: an epoch has every sample "
+            f"{self._num_workers} times. Split the samples by "
+            "torch.utils.data.get_worker_info(), or set num_workers=1.",
+            stacklevel=2,
+        )
+
+    def _finish(self) -> None:
+        self._is_closed = True
+        self._pool.arena.trim(self._limit())
+        if self._options.is_iterable and self._options.drop_last and self._num_workers > 1:
+            self._warn_of_drops()
+
+    def _warn_of_drops(self) -> None:
+        if not self._num_dropped:
+            return
+        warnings.warn(
+            f"drop_last=True dropped {self._num_dropped} samples, the incomplete last batches "
+            f"of {self._num_workers} workers: use fewer workers to lose fewer.",
+            stacklevel=2,
+        )
+
+    def _place_of(self, pending: _Pending) -> str:
+        process = self._pool.processes[pending.worker]
+        return (
+            f"DataLoader worker {pending.worker} (pid {process.pid}), rank "
+            f"{self._pool.options.rank}, batch {pending.task.number} of epoch "
+            f"{self._options.epoch}, {_named(pending.task.indices)}"
+        )
+
+    def _whereabouts(self) -> str:
+        parts = []
+        waiting = [p for p in self._pending.values() if p.reply is None]
+        for worker in sorted({p.worker for p in waiting}):
+            first = next(p for p in waiting if p.worker == worker)
+            parts.append(
+                f"Worker {worker} (pid {self._pool.processes[worker].pid}) is to make batch "
+                f"{first.task.number}, {_named(first.task.indices)}. It is here:\n"
+                f"{self._pool.stack_of(worker)}"
+            )
+        return "\n".join(parts)
+
+
+def _named(indices: Any) -> str:
+    if not isinstance(indices, list | tuple):
+        return f"sample {indices!r}"
+    if indices and all(index is None for index in indices):
+        return f"the next {len(indices)} samples"
+    shown = ", ".join(str(index) for index in indices[:SHOWN_INDICES])
+    more = f" and {len(indices) - SHOWN_INDICES} more" if len(indices) > SHOWN_INDICES else ""
+    return f"samples {shown}{more}"

@@ -1,0 +1,254 @@
+"""A worker process: takes tasks from a pipe and puts batches into slots."""
+
+import ctypes
+import faulthandler
+import gc
+import multiprocessing
+import os
+import pickle
+import random
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import Any
+
+import numpy as np
+import torch
+from threadpoolctl import threadpool_limits
+
+from fastloader._buffers import allocating_with
+from fastloader._seeding import DrawScope, derive_seed, draw_scope, seed_global_generators
+from fastloader._torch_internals import WatchedWorkerInfo, set_worker_info
+from fastloader.engine._collate import install_collate_into
+from fastloader.engine._fetch import AllSkippedError, Fetcher, FetchPlan, make_fetcher
+from fastloader.engine._frames import FrameReader, send_frame
+from fastloader.engine._launch import Launch
+from fastloader.engine._messages import (
+    Leave,
+    LiveState,
+    Reply,
+    ReplyKind,
+    SlotOffer,
+    Task,
+    decode_order,
+    encode_reply,
+)
+from fastloader.engine._packing import SlotWriter, pack
+from fastloader.engine._remote_errors import pack_error
+from fastloader.errors import UnpicklableError
+from fastloader.shm._arena import ArenaView
+from fastloader.shm._memory_file import MemoryFile
+from fastloader.typing import Batch, LiveDataset
+
+__all__ = ["RUN_BYTES", "WorkerSetup", "run_worker"]
+
+RUN_BYTES = 8  # at the start of the arena's control page: number of the run in force
+
+
+@dataclass(frozen=True)
+class WorkerSetup:
+    """What one worker is told at its start."""
+
+    worker_id: int
+    num_workers: int
+    rank: int
+    base_seed: int
+    tasks: Connection
+    """To read from."""
+    replies: Connection
+    """To write to."""
+    arena: MemoryFile
+    stacks: MemoryFile
+    """Where the worker writes its stack when it is asked with a signal."""
+    foreign_descriptors: tuple[int, ...]
+    """The consumer's ends of all pipes, which a forked worker inherits and must not hold."""
+
+
+def run_worker(setup: WorkerSetup, launch: Launch) -> None:
+    """Work until told to leave, or until the consumer is gone.
+
+    **Processes:** the main function of each worker process.
+    """
+    for descriptor in setup.foreign_descriptors:
+        os.close(descriptor)
+    _prepare_process(setup)
+    send = _Sender(setup.replies.fileno())
+    try:
+        with launch.load() as (plan, worker_init_fn):
+            worker = _Worker(setup, plan, send)
+            worker.initialise(worker_init_fn)
+    except Exception as error:  # noqa: BLE001 - raised in the consumer
+        send(Reply(ReplyKind.NOT_STARTED, -1, -1, 0, pack_error(error)))
+        return
+    # What exists now lives as long as the worker: no need to look at it, nor to copy its pages.
+    gc.freeze()
+    try:
+        worker.work(FrameReader(setup.tasks.fileno(), _is_orphan))
+    except BrokenPipeError:
+        pass  # the consumer is gone
+    finally:
+        setup.replies.close()  # tells the consumer that this worker leaves by itself
+
+
+def _prepare_process(setup: WorkerSetup) -> None:
+    # Ctrl-C reaches the whole group: the consumer decides what becomes of its workers.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    faulthandler.register(signal.SIGUSR1, file=setup.stacks.fileno(), all_threads=True)
+    torch.set_num_threads(1)
+    threadpool_limits(1)
+    _keep_freed_memory()
+
+
+def _keep_freed_memory() -> None:
+    # glibc gives large blocks back at once and takes them anew for the next batch, at a page
+    # fault for every 4 kB; 2 to 4 times the cost of the arithmetic on them.
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "mallopt"):
+        libc.mallopt(-3, 1 << 30)  # M_MMAP_THRESHOLD
+        libc.mallopt(-1, (1 << 31) - 1)  # M_TRIM_THRESHOLD
+
+
+def _is_orphan() -> bool:
+    parent = multiprocessing.parent_process()
+    return parent is not None and not parent.is_alive()
+
+
+class _Sender:
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def __call__(self, reply: Reply) -> None:
+        send_frame(self._descriptor, encode_reply(reply))
+
+
+class _Worker:
+    def __init__(
+        self, setup: WorkerSetup, plan: FetchPlan, send: Callable[[Reply], None]
+    ) -> None:
+        self._setup = setup
+        self._plan = plan
+        self._send = send
+        self._arena = ArenaView(setup.arena)
+        self._writer = SlotWriter(None)
+        self._fetcher: Fetcher | None = None
+        self._run = -1
+        self._too_large: dict[tuple[int, int], Batch] = {}
+        self._seeds_tasks = True
+        self._info = WatchedWorkerInfo(
+            id=setup.worker_id,
+            num_workers=setup.num_workers,
+            seed=derive_seed(setup.base_seed, setup.rank, setup.worker_id) >> 1,
+            dataset=plan.dataset,
+        )
+
+    def initialise(self, worker_init_fn: Callable[[int], None] | None) -> None:
+        install_collate_into(self._allocate)
+        seed_global_generators(self._setup.base_seed, self._setup.rank, self._setup.worker_id)
+        torch.manual_seed(self._info.seed)
+        set_worker_info(self._info)
+        if worker_init_fn is not None:
+            before = _generator_states()
+            worker_init_fn(self._setup.worker_id)
+            # Who seeds in worker_init_fn wants these seeds, not ours.
+            self._seeds_tasks = before == _generator_states()
+
+    def work(self, reader: FrameReader) -> None:
+        while (message := reader.read()) is not None:
+            match decode_order(message):
+                case Task() as task:
+                    self._do(task)
+                case SlotOffer(run, number, place):
+                    batch = self._too_large.pop((run, number))
+                    self._writer = SlotWriter(self._arena.slot(place))
+                    self._reply_with(run, number, batch)
+                case LiveState(state):
+                    if isinstance(self._plan.dataset, LiveDataset):
+                        self._plan.dataset.load_live_state(state)
+                case Leave():
+                    return
+
+    def _do(self, task: Task) -> None:
+        if task.run != int.from_bytes(self._arena.control[:RUN_BYTES], "little", signed=True):
+            self._send(Reply(ReplyKind.CANCELLED, task.run, task.number, 0, b""))
+            return
+        self._writer = SlotWriter(self._arena.slot(task.slot))
+        try:
+            batch = self._make(task)
+        except StopIteration:
+            self._answer(ReplyKind.END, task, pickle.dumps(self._take_num_dropped()))
+        except AllSkippedError:
+            self._tell_skipped(task)
+            self._answer(ReplyKind.EMPTY, task)
+        except Exception as error:  # noqa: BLE001 - raised in the consumer
+            self._tell_skipped(task)
+            self._answer(ReplyKind.ERROR, task, pack_error(error))
+        else:
+            self._tell_skipped(task)
+            self._reply_with(task.run, task.number, batch)
+
+    def _make(self, task: Task) -> Batch:
+        if task.run != self._run:
+            self._run = task.run
+            self._fetcher = None
+            self._too_large.clear()  # their run was cancelled
+        if self._seeds_tasks:
+            seed_global_generators(task.base_seed, task.epoch, self._setup.rank, task.number)
+        scope = DrawScope(task.base_seed, task.epoch)
+        with draw_scope(scope), allocating_with(self._allocate):
+            starts = self._fetcher is None
+            if self._fetcher is None:
+                self._info.forget_asked()
+                self._fetcher = make_fetcher(self._plan, self._plan.collate_fn)
+            batch = self._fetcher.fetch(task.indices)
+        if starts and self._plan.is_iterable and not self._info.was_asked:
+            self._answer(ReplyKind.UNSHARDED, task)
+        return batch
+
+    def _reply_with(self, run: int, number: int, batch: Batch) -> None:
+        writer = self._writer
+        try:
+            body = pack(batch, writer)
+        except Exception as error:  # noqa: BLE001 - raised in the consumer
+            told = UnpicklableError(
+                f"A batch of type {type(batch).__name__} was made but cannot be sent to the "
+                f"main process ({type(error).__name__}: {error}): return plain containers of "
+                "tensors, arrays, numbers and strings, with classes defined at the top level "
+                "of a module, or set num_workers=0."
+            )
+            told.__cause__ = error
+            self._send(Reply(ReplyKind.UNPICKLABLE, run, number, 0, pack_error(told)))
+            return
+        if writer.fits:
+            self._send(Reply(ReplyKind.BATCH, run, number, writer.needed_bytes, body))
+        else:
+            self._too_large[run, number] = batch
+            self._send(Reply(ReplyKind.TOO_LARGE, run, number, writer.needed_bytes, b""))
+
+    def _answer(self, kind: ReplyKind, task: Task, body: bytes = b"") -> None:
+        self._send(Reply(kind, task.run, task.number, 0, body))
+
+    def _take_num_dropped(self) -> int:
+        # Every task that waits behind the end is answered in the same way: count once.
+        if self._fetcher is None:
+            return 0
+        dropped, self._fetcher.num_dropped = self._fetcher.num_dropped, 0
+        return dropped
+
+    def _tell_skipped(self, task: Task) -> None:
+        if self._fetcher is not None and self._fetcher.skipped:
+            skipped = [tuple(skip) for skip in self._fetcher.skipped]
+            self._fetcher.skipped.clear()
+            self._answer(ReplyKind.SKIPPED, task, pickle.dumps(skipped))
+
+    def _allocate(self, shape: Any, dtype: torch.dtype) -> torch.Tensor:
+        inside = self._writer.empty(tuple(shape), dtype)
+        if inside is not None:
+            return inside
+        return torch.empty(tuple(shape), dtype=dtype, device="cpu")
+
+
+def _generator_states() -> tuple[Any, ...]:
+    numpy_state = pickle.dumps(np.random.get_state(legacy=False))  # noqa: NPY002
+    return torch.get_rng_state().numpy().tobytes(), random.getstate(), numpy_state

@@ -1,0 +1,176 @@
+"""Slots of one memory file, lent to workers with their tasks and given back by finalizers."""
+
+import ctypes
+import mmap
+import weakref
+from collections import deque
+from typing import NamedTuple, TypeAlias
+
+from fastloader.shm._memory_file import MemoryFile
+
+__all__ = ["Arena", "ArenaView", "Lease", "Slot", "SlotPlace"]
+
+PAGE_BYTES = mmap.ALLOCATIONGRANULARITY
+FIRST_SLOT_BYTES = 1 << 20  # address space alone: pages are taken when they are written
+LARGEST_SHARED_EXTENT_BYTES = 64 << 20
+SLACK = 17 / 16  # lets batches of slightly uneven size settle on one slot size
+MADV_REMOVE = getattr(mmap, "MADV_REMOVE", None)
+
+Lease: TypeAlias = "ctypes.Array[ctypes.c_char]"
+"""Buffer over a slot. The slot returns to its arena when the last user of the buffer is gone."""
+
+
+class SlotPlace(NamedTuple):
+    """Where a slot lies in the arena's file: what crosses to a worker."""
+
+    extent_offset_bytes: int
+    extent_size_bytes: int
+    offset_bytes: int
+    """From the start of the extent."""
+    size_bytes: int
+
+
+class Slot:
+    """A part of the arena in this process; holds one batch at a time."""
+
+    __slots__ = ("_extent", "place")
+
+    def __init__(self, extent: mmap.mmap, place: SlotPlace) -> None:
+        self._extent = extent
+        self.place = place
+
+    def buffer(self) -> Lease:
+        """Return a new buffer over the slot's bytes."""
+        size_bytes = self.place.size_bytes
+        return (ctypes.c_char * size_bytes).from_buffer(self._extent, self.place.offset_bytes)
+
+    def copy(self, size_bytes: int) -> bytearray:
+        """Return a copy of the first bytes."""
+        start = self.place.offset_bytes
+        return bytearray(memoryview(self._extent)[start : start + size_bytes])
+
+    def release_pages(self) -> None:
+        """Give the slot's memory back to the system; its address space stays.
+
+        The file keeps its length and the hole takes no memory. Elsewhere than on Linux the
+        pages stay until the arena is closed.
+        """
+        if MADV_REMOVE is not None:
+            self._extent.madvise(MADV_REMOVE, self.place.offset_bytes, self.place.size_bytes)
+
+
+class Arena:
+    """Slots of equal size, made as they are needed and used again, last in first out.
+
+    A slot is *lent* with a task and comes back in one of two ways: by `give_back` at once, or
+    by `lease`, whose buffer gives it back when nothing refers to it any more. Nobody waits for
+    a slot: while all are in use, `lend` makes another. Slots are cut from extents, one mapping
+    each, so that a hundred thousand kept batches do not take as many mappings.
+
+    The first page is for the owner's own use: see `ArenaView.control`.
+
+    **Processes:** made and closed by the consumer of the batches; workers map the same file
+    through `ArenaView`. Finalizers of leases run in any thread and only append to a deque.
+    """
+
+    def __init__(self) -> None:
+        self.file = MemoryFile.create(PAGE_BYTES)
+        self.slot_bytes = FIRST_SLOT_BYTES
+        self.num_slots = 0
+        """Slots with memory: free, lent, or under batches that somebody keeps."""
+        self._end_bytes = PAGE_BYTES
+        self._free: deque[Slot] = deque()
+        self._unused: list[Slot] = []  # of the newest extent: never lent, so without pages
+
+    @property
+    def num_free(self) -> int:
+        """Slots with memory that wait for a task."""
+        return len(self._free)
+
+    def require(self, size_bytes: int) -> None:
+        """Make slots of at least `size_bytes` from now on; smaller ones go as they are met."""
+        if size_bytes > self.slot_bytes:
+            self.slot_bytes = _whole_pages(int(size_bytes * SLACK))
+            self._unused.clear()
+
+    def lend(self) -> Slot:
+        """Return a slot of at least `slot_bytes`: a free one, else a new one."""
+        while self._free:
+            slot = self._free.pop()  # only this thread pops
+            if slot.place.size_bytes >= self.slot_bytes:
+                return slot
+            self._drop(slot)
+        if not self._unused:
+            self._extend()
+        self.num_slots += 1
+        return self._unused.pop()
+
+    def give_back(self, slot: Slot) -> None:
+        """Take back a slot that no batch lies in; safe in any thread."""
+        self._free.append(slot)
+
+    def lease(self, slot: Slot) -> Lease:
+        """Return a buffer over a lent slot that gives the slot back when it is gone."""
+        buffer = slot.buffer()
+        # At exit the process's memory goes as a whole: finalizers would only cost time.
+        weakref.finalize(buffer, self._free.append, slot).atexit = False
+        return buffer
+
+    def trim(self, num_kept: int) -> None:
+        """Give the memory of free slots beyond `num_kept` back to the system."""
+        while len(self._free) > num_kept:
+            self._drop(self._free.popleft())
+
+    def close(self) -> None:
+        """Give the descriptor and free slots back; leased ones live until they are dropped."""
+        self._unused.clear()
+        self._free.clear()
+        self.file.close()
+
+    def _extend(self) -> None:
+        shared = min(self.num_slots, LARGEST_SHARED_EXTENT_BYTES // self.slot_bytes)
+        count = max(1, shared)
+        offset, size = self._end_bytes, count * self.slot_bytes
+        self.file.resize(offset + size)
+        extent = mmap.mmap(self.file.fileno(), size, offset=offset)
+        self._end_bytes += size
+        self._unused = [
+            Slot(extent, SlotPlace(offset, size, number * self.slot_bytes, self.slot_bytes))
+            for number in reversed(range(count))
+        ]
+
+    def _drop(self, slot: Slot) -> None:
+        slot.release_pages()
+        self.num_slots -= 1
+
+
+class ArenaView:
+    """An arena as a worker sees it.
+
+    **Processes:** one in each worker, over the file that the consumer made.
+    """
+
+    def __init__(self, file: MemoryFile) -> None:
+        self._file = file
+        self._extents: dict[int, mmap.mmap] = {}
+        self._newest_slot_bytes = 0
+        self.control = mmap.mmap(file.fileno(), PAGE_BYTES)
+        """The first page: what the owner tells its workers without a message."""
+
+    def slot(self, place: SlotPlace) -> memoryview:
+        """Return the bytes of a slot."""
+        extent = self._extents.get(place.extent_offset_bytes)
+        if extent is None:
+            if place.size_bytes > self._newest_slot_bytes:
+                # The arena lends no smaller slots any more.
+                self._newest_slot_bytes = place.size_bytes
+                self._extents.clear()
+            extent = mmap.mmap(
+                self._file.fileno(), place.extent_size_bytes, offset=place.extent_offset_bytes
+            )
+            self._extents[place.extent_offset_bytes] = extent
+        return memoryview(extent)[place.offset_bytes : place.offset_bytes + place.size_bytes]
+
+
+def _whole_pages(size_bytes: int) -> int:
+    return -(-size_bytes // PAGE_BYTES) * PAGE_BYTES

@@ -1,0 +1,113 @@
+"""Copies batches to a device on a stream of its own, one ahead of the consumer."""
+
+from collections import deque
+from typing import Any, NamedTuple
+
+import torch
+
+from fastloader.stages._stream import BatchStream
+from fastloader.stages._tree import map_tensors
+from fastloader.typing import Batch
+
+__all__ = ["DeviceStream"]
+
+AHEAD = 2
+
+
+class _Source(NamedTuple):
+    """What a copy under way reads: must not be used again before its event has passed."""
+
+    event: Any
+    host: Batch
+
+
+class _Copy(NamedTuple):
+    """A batch whose copy has been queued."""
+
+    batch: Batch
+    source: _Source
+
+
+class DeviceStream:
+    """A stream whose batches arrive on a device.
+
+    Copies are queued on a side stream while the consumer computes on the batch before; the
+    consumer's stream waits for the copy's event, the host waits for nothing. What a batch was
+    copied from is held until its event has passed, so its memory may be registered memory of
+    our own, of which torch knows nothing.
+
+    Args:
+        source: Of batches in host memory; page-locked, or the copies are slow.
+        device: An accelerator, with its index.
+    """
+
+    def __init__(self, source: BatchStream, device: torch.device) -> None:
+        self._source = source
+        self._device = device
+        self._module = torch.get_device_module(device)
+        self._stream = self._module.Stream(device=device)
+        self._ahead: deque[_Copy] = deque()
+        self._under_way: deque[_Source] = deque()
+
+    def __next__(self) -> Batch:
+        """Return the next batch, on the device; StopIteration at the end."""
+        self._fill()
+        if not self._ahead:
+            self._ahead.append(self._start_copy(next(self._source)))
+        copy = self._ahead.popleft()
+        self._fill()
+        return self._hand_over(copy)
+
+    def next_if_ready(self) -> list[Batch]:
+        """Return the next batch in a list if its copy has been queued."""
+        self._fill()
+        if not self._ahead:
+            return []
+        return [self._hand_over(self._ahead.popleft())]
+
+    def close(self) -> None:
+        """Cancel what is under way, after the copies that have begun."""
+        self._stream.synchronize()
+        self._ahead.clear()
+        self._under_way.clear()
+        self._source.close()
+
+    def _fill(self) -> None:
+        while self._under_way and self._under_way[0].event.query():
+            self._under_way.popleft()
+        while len(self._ahead) < AHEAD and (ready := self._source.next_if_ready()):
+            self._ahead.append(self._start_copy(ready.pop()))
+
+    def _start_copy(self, batch: Batch) -> _Copy:
+        with self._module.device(self._device), self._module.stream(self._stream):
+            moved = map_tensors(batch, self._move, self._move_by_itself)
+            event = self._module.Event()
+            event.record(self._stream)
+        source = _Source(event, batch)
+        self._under_way.append(source)
+        return _Copy(moved, source)
+
+    def _hand_over(self, copy: _Copy) -> Batch:
+        current = self._module.current_stream(self._device)
+        current.wait_event(copy.source.event)
+        # The allocator gave the memory on our stream: tell it who uses it from now on.
+        map_tensors(copy.batch, lambda tensor: _recorded(tensor, current))
+        return copy.batch
+
+    def _move(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.to(self._device, non_blocking=True)
+
+    def _move_by_itself(self, part: Any) -> Any:
+        move = getattr(part, "to", None)
+        if not callable(move):
+            return NotImplemented
+        try:
+            return move(self._device, non_blocking=True)
+        except TypeError:
+            return move(self._device)
+
+
+def _recorded(tensor: torch.Tensor, stream: Any) -> torch.Tensor:
+    if tensor.device.type != "cpu":
+        tensor.record_stream(stream)
+    return tensor

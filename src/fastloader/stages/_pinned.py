@@ -1,0 +1,67 @@
+"""Copies batches into page-locked memory, one ahead of the consumer."""
+
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import torch
+
+from fastloader.stages._stream import BatchStream
+from fastloader.stages._tree import map_tensors
+from fastloader.typing import Batch
+
+__all__ = ["PinnedStream"]
+
+AHEAD = 2
+
+
+class PinnedStream:
+    """A stream whose batches lie in torch's page-locked memory.
+
+    A thread does the copying, into blocks of torch's own cache: torch itself keeps such a block
+    until copies from it to a device are over. Memory that we had locked ourselves would not
+    be: a batch dropped while its copy is under way would be overwritten.
+
+    **Threads:** one, which does nothing but copy; it ends with `close`.
+    """
+
+    def __init__(self, source: BatchStream) -> None:
+        self._source = source
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix="fastloader-pin")
+        self._device = torch.accelerator.current_device_index()
+        self._waiting: deque[Future[Batch]] = deque()
+
+    def __next__(self) -> Batch:
+        """Return the next batch; StopIteration at the end."""
+        self._fill()
+        if not self._waiting:
+            self._waiting.append(self._executor.submit(self._pin, next(self._source)))
+        batch = self._waiting.popleft().result()
+        self._fill()
+        return batch
+
+    def next_if_ready(self) -> list[Batch]:
+        """Return the next batch in a list if it is pinned already."""
+        self._fill()
+        if self._waiting and self._waiting[0].done():
+            return [self._waiting.popleft().result()]
+        return []
+
+    def close(self) -> None:
+        """End the thread and cancel what is under way."""
+        self._executor.shutdown(wait=True, cancel_futures=True)
+        self._waiting.clear()
+        self._source.close()
+
+    def _fill(self) -> None:
+        while len(self._waiting) < AHEAD and (ready := self._source.next_if_ready()):
+            self._waiting.append(self._executor.submit(self._pin, ready.pop()))
+
+    def _pin(self, batch: Batch) -> Batch:
+        torch.accelerator.set_device_index(self._device)  # of this thread
+        return map_tensors(batch, torch.Tensor.pin_memory, _pin_by_itself)
+
+
+def _pin_by_itself(part: Any) -> Any:
+    pin = getattr(part, "pin_memory", None)
+    return pin() if callable(pin) else NotImplemented

@@ -1,0 +1,23 @@
+"""What a stage takes and gives: batches on demand, or those that are ready."""
+
+from typing import Protocol
+
+from fastloader.typing import Batch
+
+__all__ = ["BatchStream"]
+
+
+class BatchStream(Protocol):
+    """Batches of one pass over the data."""
+
+    def __next__(self) -> Batch:
+        """Return the next batch, waiting for it; StopIteration at the end."""
+        ...
+
+    def next_if_ready(self) -> list[Batch]:
+        """Return the next batch in a list, or an empty list if it is not there yet."""
+        ...
+
+    def close(self) -> None:
+        """Cancel what is under way; harmless when repeated."""
+        ...

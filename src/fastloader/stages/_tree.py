@@ -1,0 +1,88 @@
+"""A function applied to the tensors of a batch, whatever it is made of."""
+
+import copy
+import dataclasses
+from collections.abc import Callable, Mapping, MutableMapping, MutableSequence, Sequence
+from typing import Any
+
+import torch
+
+from fastloader.typing import Batch
+
+__all__ = ["map_tensors"]
+
+
+def map_tensors(
+    batch: Batch,
+    function: Callable[[torch.Tensor], torch.Tensor],
+    method: Callable[[Any], Any] | None = None,
+) -> Batch:
+    """Return a batch of the same structure with a function applied to each tensor.
+
+    Mappings, sequences, named tuples and dataclasses keep their type; anything else passes
+    through.
+
+    Args:
+        batch: Any nesting.
+        function: Applied to each tensor.
+        method: Applied first to each object that is no container; what it returns other than
+            `NotImplemented` stands in its place.
+    """
+    if isinstance(batch, torch.Tensor):
+        return function(batch)
+    if batch is None or isinstance(batch, str | bytes | int | float):
+        return batch
+    if method is not None and (moved := method(batch)) is not NotImplemented:
+        return moved
+    for is_kind, map_kind in _CONTAINERS:
+        if is_kind(batch):
+            return map_kind(batch, lambda part: map_tensors(part, function, method))
+    return batch
+
+
+def _map_mapping(batch: Mapping[Any, Any], again: Callable[[Any], Any]) -> Any:
+    mapped = {key: again(part) for key, part in batch.items()}
+    try:
+        if isinstance(batch, MutableMapping):
+            # May carry more than its items: a copy keeps that, a new one would not.
+            clone = copy.copy(batch)
+            clone.update(mapped)
+            return clone
+        return type(batch)(mapped)  # type: ignore[call-arg]
+    except TypeError:
+        return mapped
+
+
+def _map_sequence(batch: Sequence[Any], again: Callable[[Any], Any]) -> Any:
+    mapped = [again(part) for part in batch]
+    try:
+        if isinstance(batch, MutableSequence):
+            clone = copy.copy(batch)
+            for position, part in enumerate(mapped):
+                clone[position] = part
+            return clone
+        return type(batch)(mapped)  # type: ignore[call-arg]
+    except TypeError:
+        return mapped
+
+
+def _map_dataclass(batch: Any, again: Callable[[Any], Any]) -> Any:
+    clone = copy.copy(batch)
+    for field in dataclasses.fields(batch):
+        # Past __setattr__, for frozen ones.
+        object.__setattr__(clone, field.name, again(getattr(batch, field.name)))
+    return clone
+
+
+def _map_named_tuple(batch: Any, again: Callable[[Any], Any]) -> Any:
+    return type(batch)(*(again(part) for part in batch))
+
+
+_CONTAINERS: tuple[
+    tuple[Callable[[Any], bool], Callable[[Any, Callable[[Any], Any]], Any]], ...
+] = (
+    (lambda batch: isinstance(batch, Mapping), _map_mapping),
+    (lambda batch: isinstance(batch, tuple) and hasattr(batch, "_fields"), _map_named_tuple),
+    (lambda batch: isinstance(batch, Sequence), _map_sequence),
+    (dataclasses.is_dataclass, _map_dataclass),
+)

@@ -1,0 +1,91 @@
+"""Collating into memory at hand gives what torch gives."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.utils.data import default_collate
+
+from fastloader._buffers import BufferPool
+from fastloader.engine._collate import collate_map_into, default_collate_into
+from tests.engine.strategies import NUMPY_DTYPES, Point, shapes, tensors
+from tests.equality import assert_same
+
+
+def collate(samples):
+    return default_collate_into(samples, collate_map_into(BufferPool()))
+
+
+@st.composite
+def sample_lists(draw):
+    """Samples of one structure, with other values in each."""
+    count = draw(st.integers(1, 5))
+    shape = draw(shapes)
+    dtype = draw(st.sampled_from(NUMPY_DTYPES))
+    first = draw(tensors(shape=shape))
+    images = [
+        first + number if first.dtype.is_floating_point else first for number in range(count)
+    ]
+    rows = [np.full(shape, number).astype(dtype) for number in range(count)]
+    kind = draw(st.sampled_from(["tuple", "dict", "named", "nested"]))
+    samples = []
+    for number, (image, row) in enumerate(zip(images, rows, strict=True)):
+        fields = {
+            "tuple": (image, number, row),
+            "dict": {"image": image, "row": row, "name": f"s{number}", "weight": number / 3},
+            "named": Point(image, row),
+            "nested": [image, {"row": row, "pair": (number, row)}],
+        }
+        samples.append(fields[kind])
+    return samples
+
+
+@given(samples=sample_lists())
+def test_the_result_is_that_of_torch(samples):
+    assert_same(default_collate(samples), collate(samples))
+
+
+@given(
+    dtypes=st.lists(
+        st.sampled_from([torch.int32, torch.float32, torch.int64]), min_size=2, max_size=4
+    )
+)
+def test_mixed_dtypes_are_promoted_as_torch_does(dtypes):
+    samples = [torch.ones(3, dtype=dtype) for dtype in dtypes]
+
+    assert_same(default_collate(samples), collate(samples))
+
+
+def test_read_only_arrays_give_a_writable_batch_without_a_warning():
+    row = np.arange(4.0)
+    row.flags.writeable = False
+
+    batch = collate([row, row])
+    batch[0, 0] = 9.0
+
+    assert batch.tolist() == [[9.0, 1.0, 2.0, 3.0], [0.0, 1.0, 2.0, 3.0]]
+
+
+def test_samples_that_need_gradients_stay_differentiable():
+    samples = [torch.ones(2, requires_grad=True) for _ in range(2)]
+
+    assert collate(samples).requires_grad
+
+
+@pytest.mark.parametrize(
+    "samples",
+    [
+        [np.array(["a", "b"])],
+        [np.array([{}], dtype=object)],
+        [object()],
+        [torch.eye(2).to_sparse()],
+    ],
+    ids=["strings", "objects", "unknown", "sparse"],
+)
+def test_what_torch_refuses_is_refused(samples):
+    with pytest.raises((TypeError, RuntimeError)) as expected:
+        default_collate(samples)
+
+    with pytest.raises(type(expected.value)):
+        collate(samples)

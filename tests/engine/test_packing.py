@@ -1,0 +1,127 @@
+"""A batch survives the journey through a slot unchanged."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+
+from fastloader.engine._packing import SlotWriter, pack, unpack
+from tests.engine.strategies import batches
+from tests.equality import assert_same
+
+
+def through_slot(batch, size_bytes=1 << 20):
+    slot = bytearray(size_bytes)
+    writer = SlotWriter(memoryview(slot))
+    packed = pack(batch, writer)
+    assert writer.fits
+    return unpack(packed, slot)
+
+
+@given(batch=batches)
+def test_any_batch_arrives_as_it_was(batch):
+    assert_same(batch, through_slot(batch))
+
+
+def test_a_tensor_made_in_the_slot_is_not_copied():
+    slot = bytearray(1 << 16)
+    writer = SlotWriter(memoryview(slot))
+    tensor = writer.empty((4, 1000), torch.float32)
+    tensor.fill_(2.0)
+    used_bytes = writer.needed_bytes
+
+    packed = pack({"image": tensor}, writer)
+
+    assert writer.needed_bytes == used_bytes
+    assert torch.equal(unpack(packed, slot)["image"], torch.full((4, 1000), 2.0))
+
+
+def test_a_batch_larger_than_its_slot_is_measured():
+    batch = [torch.zeros(5000, dtype=torch.uint8), torch.zeros(300, dtype=torch.uint8)]
+    writer = SlotWriter(memoryview(bytearray(4096)))
+
+    pack(batch, writer)
+    needed_bytes = writer.needed_bytes
+
+    assert not writer.fits
+    assert_same(batch, through_slot(batch, needed_bytes))
+
+
+def test_views_of_one_tensor_stay_views_of_one_tensor():
+    whole = torch.arange(2000.0)
+
+    arrived_whole, arrived_part = through_slot([whole, whole[500:1500]])
+    arrived_whole[500] = -1.0
+
+    assert arrived_part[0] == -1.0
+
+
+def test_the_same_tensor_twice_stays_one_object():
+    tensor = torch.arange(3.0)
+
+    first, second = through_slot((tensor, tensor))
+
+    assert first is second
+
+
+def test_strides_are_kept():
+    images = torch.rand(2, 3, 8, 8).to(memory_format=torch.channels_last)
+
+    arrived = through_slot(images)
+
+    assert arrived.is_contiguous(memory_format=torch.channels_last)
+    assert_same(images, arrived)
+
+
+def test_a_thin_view_of_a_large_tensor_does_not_take_the_rest_along():
+    rows = torch.arange(1_000_000.0).reshape(1000, 1000)
+    writer = SlotWriter(memoryview(bytearray(1 << 20)))
+
+    pack(rows[:, 3], writer)
+
+    assert writer.needed_bytes < 10_000
+
+
+def test_copies_made_while_packing_are_not_taken_for_each_other():
+    base = torch.arange(4000.0).reshape(2, 2000)
+
+    arrived = through_slot([base[:, column] for column in range(0, 2000, 20)])
+
+    assert [int(part[0]) for part in arrived] == list(range(0, 2000, 20))
+
+
+@pytest.mark.filterwarnings("ignore:Sparse invariant checks")  # torch's own, on rebuilding
+def test_parameters_gradients_and_sparse_tensors_arrive():
+    parameter = torch.nn.Parameter(torch.arange(3.0))
+    leaf = torch.ones(700, requires_grad=True)
+    sparse = torch.eye(4).to_sparse()
+
+    got_parameter, got_leaf, got_sparse = through_slot([parameter, leaf, sparse])
+
+    assert isinstance(got_parameter, torch.nn.Parameter)
+    assert got_leaf.requires_grad
+    assert torch.equal(got_sparse.to_dense(), torch.eye(4))
+
+
+def test_a_generator_arrives_with_its_state():
+    generator = torch.Generator().manual_seed(7)
+
+    arrived = through_slot({"generator": generator})["generator"]
+
+    assert torch.rand(1, generator=arrived) == torch.rand(1, generator=generator)
+
+
+def test_arrays_of_objects_and_structured_arrays_arrive():
+    objects = np.array([{"a": 1}, None], dtype=object)
+    records = np.zeros(500, dtype=[("x", "f4"), ("n", "i8")])
+    records["n"] = np.arange(500)
+
+    got_objects, got_records = through_slot([objects, records])
+
+    assert got_objects.tolist() == [{"a": 1}, None]
+    assert got_records["n"].tolist() == list(range(500))
+
+
+def test_what_cannot_be_pickled_raises():
+    with pytest.raises(Exception, match=r"(?i)pickle|local"):
+        pack([lambda: None], SlotWriter(memoryview(bytearray(4096))))

@@ -1,0 +1,70 @@
+"""Errors arrive with their type, their message and where they were raised."""
+
+import pytest
+
+from fastloader.engine._remote_errors import pack_error, unpack_error
+
+
+class PickyError(Exception):
+    """Wants two arguments that `args` does not hold."""
+
+    def __init__(self, path, line):
+        super().__init__(f"{path}:{line}")
+        self.path = path
+        self.line = line
+
+
+class HandleError(Exception):
+    """Cannot be pickled in any way."""
+
+    def __init__(self, text):
+        super().__init__(text, lambda: None)
+
+
+def arrived(error):
+    try:
+        fail_with(error)
+    except type(error) as caught:
+        return unpack_error(pack_error(caught), "worker 3, batch 7")
+
+
+def fail_with(error):
+    raise error
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        KeyError("label"),
+        FileNotFoundError(2, "No such file", "cells.tif"),
+        UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte"),
+        PickyError("cells.csv", 12),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_type_and_message_are_kept(error):
+    again = arrived(error)
+
+    assert type(again) is type(error)
+    assert str(again) == str(error)
+
+
+def test_attributes_are_kept():
+    again = arrived(PickyError("cells.csv", 12))
+
+    assert (again.path, again.line) == ("cells.csv", 12)
+
+
+def test_the_traceback_and_the_place_are_noted():
+    (note,) = arrived(KeyError("label")).__notes__
+
+    assert "worker 3, batch 7" in note
+    assert "raise error" in note
+
+
+def test_an_error_that_cannot_be_pickled_arrives_by_name():
+    again = arrived(HandleError("disk gone"))
+
+    assert type(again) is RuntimeError
+    assert "HandleError" in str(again)
+    assert "disk gone" in str(again)

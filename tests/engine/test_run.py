@@ -1,0 +1,374 @@
+"""Batches through worker processes: complete, in order, unchanged, and nothing left behind."""
+
+import gc
+import multiprocessing
+import os
+import threading
+import time
+
+import pytest
+import torch
+from torch.utils.data import default_collate
+
+from fastloader.engine import FetchPlan, PoolOptions, PoolRun, RunOptions, WorkerPool
+from fastloader.errors import UnpicklableError, WorkerDiedError, WorkerTimeoutError
+from tests.engine.datasets import (
+    Deadly,
+    Draws,
+    Faulty,
+    Growing,
+    Images,
+    Live,
+    Slow,
+    Stream,
+    Unsendable,
+)
+
+pytestmark = [pytest.mark.multiprocess, pytest.mark.usefixtures("no_leaks")]
+
+
+@pytest.fixture
+def open_pool():
+    pools = []
+
+    def make(dataset, *, method="fork", num_workers=2, worker_init_fn=None, **plan):
+        values = {
+            "is_iterable": isinstance(dataset, Stream),
+            "auto_collation": True,
+            "collate_fn": default_collate,
+            "batch_size": 4,
+            "drop_last": False,
+            "batched": None,
+            "on_error": "raise",
+        }
+        options = PoolOptions(
+            multiprocessing.get_context(method), num_workers, worker_init_fn, 0, base_seed=3
+        )
+        pool = WorkerPool(FetchPlan(dataset=dataset, **{**values, **plan}), options)
+        pools.append(pool)
+        return pool
+
+    yield make
+    while pools:
+        pools.pop().close()
+    gc.collect()
+
+
+def start(pool, order, **options):
+    values = {
+        "epoch": 0,
+        "base_seed": 3,
+        "in_order": True,
+        "prefetch_factor": 2,
+        "is_iterable": False,
+        "drop_last": False,
+        "timeout_seconds": 0,
+        "stall_seconds": 60.0,
+        "restarts_workers": False,
+        "budget_bytes": 1 << 40,
+        "first_number": 0,
+        "live_state": None,
+        "skipped": [],
+    }
+    return PoolRun(pool, iter(order), RunOptions(**{**values, **options}))
+
+
+def batches_of(run):
+    batches = []
+    while True:
+        try:
+            batches.append(next(run))
+        except StopIteration:
+            return batches
+
+
+def in_fours(length):
+    return [list(range(start, min(start + 4, length))) for start in range(0, length, 4)]
+
+
+def labels_of(batches):
+    return [index for _, labels in batches for index in labels.tolist()]
+
+
+@pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
+def test_all_batches_come_in_order_whatever_the_start_method(open_pool, method):
+    pool = open_pool(Images(30), method=method)
+
+    batches = batches_of(start(pool, in_fours(30)))
+
+    assert labels_of(batches) == list(range(30))
+    assert all(
+        bool((images[i] == labels[i]).all())
+        for images, labels in batches
+        for i in range(len(labels))
+    )
+
+
+def test_kept_batches_are_never_overwritten(open_pool):
+    pool = open_pool(Images(160, shape=(3, 64, 64)))
+
+    kept = [b for _ in range(3) for b in batches_of(start(pool, in_fours(160)))]
+
+    assert labels_of(kept) == 3 * list(range(160))
+    for images, labels in kept:
+        assert torch.equal(images[:, 0, 0, 0], labels.float())
+        assert torch.equal(images[:, -1, -1, -1], labels.float())
+
+
+def test_slots_are_used_again_when_batches_are_dropped(open_pool):
+    pool = open_pool(Images(400, shape=(3, 64, 64)))
+
+    for _ in range(3):
+        batches_of_run = start(pool, in_fours(400))
+        for _ in range(100):
+            next(batches_of_run)
+
+    assert pool.arena.num_slots <= 8
+
+
+def test_batches_that_grow_get_larger_slots(open_pool):
+    pool = open_pool(Growing(40), num_workers=2)
+
+    sizes = [b.numel() for b in batches_of(start(pool, [[i] for i in range(40)]))]
+
+    assert sizes == [1000 * (i + 1) ** 2 for i in range(40)]
+
+
+def test_a_broken_run_gives_its_slots_back(open_pool):
+    pool = open_pool(Images(400, shape=(3, 64, 64)))
+
+    for _ in range(20):
+        run = start(pool, in_fours(400))
+        next(run)
+        run.close()
+    run = start(pool, in_fours(400))
+    labels = [next(run)[1].tolist() for _ in range(100)]
+
+    assert [label for batch in labels for label in batch] == list(range(400))
+    assert pool.arena.num_slots <= 16
+
+
+def test_draws_do_not_depend_on_the_number_of_workers(open_pool):
+    draws = [
+        torch.cat(batches_of(start(open_pool(Draws(), num_workers=n), in_fours(32))))
+        for n in (1, 2, 3)
+    ]
+
+    assert torch.equal(draws[0], draws[1])
+    assert torch.equal(draws[0], draws[2])
+    assert len(draws[0].flatten().unique()) == draws[0].numel()
+
+
+def test_draws_differ_between_epochs(open_pool):
+    pool = open_pool(Draws())
+
+    first, second = (
+        torch.cat(batches_of(start(pool, in_fours(8), epoch=epoch))) for epoch in (0, 1)
+    )
+
+    assert not torch.isin(first, second).any()
+
+
+def seed_with_12345(worker_id):
+    torch.manual_seed(12345)
+
+
+def test_seeds_of_a_worker_init_fn_are_kept(open_pool):
+    pool = open_pool(Draws(), num_workers=1, worker_init_fn=seed_with_12345)
+
+    batch = next(start(pool, in_fours(4)))
+    torch.manual_seed(12345)
+
+    assert torch.allclose(batch[:, 0].double(), torch.rand(4).double())
+
+
+def test_an_error_keeps_type_and_says_where(open_pool):
+    run = start(open_pool(Faulty(16, faulty=[5])), in_fours(16))
+
+    next(run)
+    with pytest.raises(KeyError, match="label") as caught:
+        next(run)
+
+    notes = " ".join(caught.value.__notes__)
+    assert "index 5" in notes
+    assert "batch 1" in notes
+    assert "worker 1" in notes
+
+
+def test_the_run_goes_on_after_an_error(open_pool):
+    run = start(open_pool(Faulty(16, faulty=[5])), in_fours(16))
+    labels = []
+    for _ in range(5):
+        try:
+            labels += next(run)[1].tolist()
+        except KeyError:
+            continue
+        except StopIteration:
+            break
+
+    assert labels == [0, 1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 15]
+
+
+def test_skipped_samples_are_listed(open_pool):
+    skipped = []
+    pool = open_pool(Faulty(16, faulty=[5, 8, 9, 10, 11]), on_error="skip")
+
+    labels = labels_of(batches_of(start(pool, in_fours(16), skipped=skipped)))
+
+    assert labels == [0, 1, 2, 3, 4, 6, 7, 12, 13, 14, 15]
+    assert {skip.index for skip in skipped} == {5, 8, 9, 10, 11}
+    assert "KeyError" in skipped[0].error
+
+
+def test_a_batch_that_cannot_be_sent_is_an_error_at_once(open_pool):
+    pool = open_pool(Unsendable(), collate_fn=list)
+
+    with pytest.raises(UnpicklableError, match="cannot be sent"):
+        next(start(pool, in_fours(8)))
+
+
+def test_a_killed_worker_is_reported_with_signal_and_samples(open_pool):
+    run = start(open_pool(Deadly(deadly_index=9)), in_fours(32))
+
+    with pytest.raises(
+        WorkerDiedError, match=r"DataLoader worker \(pid \d+\) is killed"
+    ) as caught:
+        batches_of(run)
+
+    assert "8, 9, 10, 11" in str(caught.value)
+    assert "memory" in str(caught.value)
+
+
+def test_a_killed_worker_is_started_anew_and_nothing_is_lost(open_pool, tmp_path):
+    pool = open_pool(Deadly(64, deadly_index=9, once_path=tmp_path / "killed"))
+
+    batches = batches_of(start(pool, in_fours(64), restarts_workers=True))
+
+    assert labels_of(batches) == list(range(64))
+
+
+def test_a_timeout_names_sample_and_line(open_pool):
+    run = start(open_pool(Slow(8, slow_index=5)), in_fours(8), timeout_seconds=0.5)
+
+    next(run)
+    with pytest.raises(WorkerTimeoutError, match=r"timed out after 0\.5 seconds") as caught:
+        next(run)
+
+    assert "samples 4, 5, 6, 7" in str(caught.value)
+    assert "__getitem__" in str(caught.value)
+
+
+def test_a_stall_is_logged(open_pool, caplog):
+    run = start(open_pool(Slow(8, slow_index=1, seconds=1.0)), in_fours(8), stall_seconds=0.2)
+
+    next(run)
+
+    assert "No batch for" in caplog.text
+    assert "samples 0, 1, 2, 3" in caplog.text
+
+
+def test_busy_workers_are_ended_quickly(open_pool):
+    pool = open_pool(Slow(64, slow_index=0), num_workers=2)
+    start(pool, in_fours(64))
+    time.sleep(0.1)
+
+    started = time.monotonic()
+    pool.close()
+
+    assert time.monotonic() - started < 2
+    assert not any(process.is_alive() for process in pool.processes)
+
+
+def test_without_order_a_slow_batch_holds_nobody_up(open_pool):
+    pool = open_pool(Slow(40, slow_index=0, seconds=0.5), num_workers=2)
+
+    batches = batches_of(start(pool, in_fours(40), in_order=False))
+
+    assert sorted(torch.cat(batches).tolist()) == list(range(40))
+    assert 0 not in batches[0]
+
+
+def test_an_iterable_dataset_is_shared_out(open_pool):
+    pool = open_pool(Stream(20))
+
+    for _ in range(2):
+        run = start(pool, iter(lambda: [None] * 4, 0), is_iterable=True)
+        assert sorted(torch.cat(batches_of(run)).tolist()) == list(range(20))
+
+
+def test_an_iterable_dataset_that_does_not_split_brings_a_warning(open_pool):
+    pool = open_pool(Stream(20, splits=False))
+
+    run = start(pool, iter(lambda: [None] * 4, 0), is_iterable=True)
+
+    with pytest.warns(UserWarning, match="every sample 2 times"):
+        batches_of(run)
+
+
+def test_dropped_ends_of_an_iterable_dataset_bring_a_warning(open_pool):
+    pool = open_pool(Stream(14), drop_last=True, batch_size=8)
+
+    run = start(pool, iter(lambda: [None] * 8, 0), is_iterable=True, drop_last=True)
+
+    with pytest.warns(UserWarning, match="dropped 14 samples"):
+        batches = batches_of(run)
+
+    assert batches == []
+
+
+def test_a_live_state_reaches_the_workers_before_the_next_batch(open_pool):
+    dataset = Live(80)
+    run = start(open_pool(dataset), in_fours(80), live_state=dataset.live_state)
+
+    before = next(run)
+    dataset.offset = 1000
+    later = batches_of(run)
+
+    assert before.tolist() == [0, 1, 2, 3]
+    assert all(batch[0] >= 1000 for batch in later[5:])
+
+
+def test_a_small_budget_lets_fewer_batches_ahead(open_pool):
+    pool = open_pool(Images(64))
+
+    with pytest.warns(UserWarning, match="lower batch_size or num_workers"):
+        run = start(pool, in_fours(64), budget_bytes=1 << 20)
+
+    assert labels_of(batches_of(run)) == list(range(64))
+
+
+def test_a_forked_child_leaves_the_workers_alone(open_pool):
+    pool = open_pool(Images(16))
+    run = start(pool, in_fours(16))
+    next(run)
+
+    child = os.fork()
+    if child == 0:
+        pool.close()
+        os._exit(0)
+    os.waitpid(child, 0)
+
+    assert labels_of(batches_of(run)) == list(range(4, 16))
+
+
+def test_batches_may_be_dropped_by_other_threads(open_pool):
+    pool = open_pool(Images(400, shape=(3, 64, 64)))
+    run = start(pool, in_fours(400))
+    kept = []
+
+    def drop():
+        while len(kept) > 3 or not done.is_set():
+            if len(kept) > 3:
+                images, labels = kept.pop(0)
+                assert torch.equal(images[:, 0, 0, 0], labels.float())
+
+    done = threading.Event()
+    threads = [threading.Thread(target=drop) for _ in range(1)]
+    for thread in threads:
+        thread.start()
+    kept.extend(next(run) for _ in range(100))
+    done.set()
+    for thread in threads:
+        thread.join()
+
+    assert pool.arena.num_slots < 110

@@ -1,0 +1,96 @@
+"""Slots come back when nobody looks at them, and never before."""
+
+import gc
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from fastloader.shm._arena import Arena, ArenaView
+
+
+@pytest.fixture
+def arena():
+    made = Arena()
+    yield made
+    made.close()
+
+
+def test_a_slot_is_lent_again_after_it_came_back(arena):
+    slot = arena.lend()
+    arena.give_back(slot)
+
+    assert arena.lend() is slot
+
+
+def test_a_slot_under_a_batch_is_not_lent_again(arena):
+    kept = [arena.lease(arena.lend()) for _ in range(5)]
+
+    places = {arena.lend().place for _ in range(5)}
+
+    assert len(kept) == len(places) == 5
+    assert arena.num_slots >= 10
+
+
+@pytest.mark.parametrize(
+    "look",
+    [
+        lambda lease: torch.frombuffer(lease, dtype=torch.uint8),
+        lambda lease: torch.frombuffer(lease, dtype=torch.uint8)[100:200].view(10, 10)[3],
+        lambda lease: torch.frombuffer(lease, dtype=torch.uint8).numpy()[5:],
+        lambda lease: np.frombuffer(lease, np.uint8)[7:].reshape(-1, 1),
+        lambda lease: {"inner": [torch.frombuffer(lease, dtype=torch.float32)]}.copy(),
+    ],
+    ids=["tensor", "view", "numpy-of-tensor", "numpy", "container"],
+)
+def test_any_view_keeps_the_slot(arena, look):
+    slot = arena.lend()
+    view = look(arena.lease(slot))
+    gc.collect()
+
+    assert arena.lend() is not slot
+    del view
+    gc.collect()
+
+    assert arena.lend() is slot
+
+
+def test_small_slots_go_when_larger_ones_are_needed(arena):
+    arena.give_back(arena.lend())
+
+    arena.require(5_000_000)
+    slot = arena.lend()
+
+    assert slot.place.size_bytes >= 5_000_000
+    assert arena.num_slots == 1
+
+
+def test_trimming_gives_memory_back(arena):
+    slots = [arena.lend() for _ in range(4)]
+    for slot in slots:
+        slot.buffer()[:4] = b"full"
+        arena.give_back(slot)
+
+    arena.trim(1)
+
+    assert arena.num_free == 1
+    assert slots[0].copy(4) == b"\0\0\0\0"
+
+
+def test_a_worker_sees_what_is_written_and_writes_what_is_seen(arena):
+    slot = arena.lend()
+    view = ArenaView(arena.file)
+
+    view.slot(slot.place)[:5] = b"pixel"
+
+    assert slot.copy(5) == b"pixel"
+
+
+def test_many_kept_slots_need_few_mappings(arena):
+    kept = [arena.lease(arena.lend()) for _ in range(2000)]
+    maps = Path("/proc/self/maps").read_text().splitlines()
+    count = sum("memfd:fastloader" in line for line in maps)
+
+    assert len(kept) == 2000
+    assert count < 100
