@@ -1,5 +1,8 @@
 """Datasets and picklable wrappers around any dataset."""
 
+from fastloader._buffers import empty_batch
+from fastloader.datasets._albumentations import AlbumentationsTransform
+from fastloader.datasets._augment import Augment
 from fastloader.datasets._wrapper import DatasetWrapper
 
-__all__ = ["DatasetWrapper"]
+__all__ = ["AlbumentationsTransform", "Augment", "DatasetWrapper", "empty_batch"]

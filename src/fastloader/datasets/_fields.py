@@ -10,16 +10,25 @@ import torch
 
 from fastloader.errors import ShapeError
 
-__all__ = ["Field", "Path", "find_image", "get_field", "replace_field"]
+__all__ = ["Field", "Path", "as_path", "find_image", "get_field", "replace_field"]
 
 Path: TypeAlias = tuple[str | int, ...]
 """Keys, positions and attribute names, outermost first."""
 
-Field: TypeAlias = "str | int | tuple[str | int, ...] | None"
+Field: TypeAlias = str | int | Path | None
 """Where a value lies in a sample: a key, a position, an attribute name, a path of these.
 
 The empty path ``()`` is the whole sample; None means: search for the image.
 """
+
+
+def as_path(field: str | int | Path) -> Path:
+    """Return a field as a path.
+
+    Args:
+        field: A key, a position, an attribute name, or a path of these.
+    """
+    return field if isinstance(field, tuple) else (field,)
 
 
 def find_image(sample: Any, field: Field, *, batched: bool = False) -> Path:
@@ -38,7 +47,7 @@ def find_image(sample: Any, field: Field, *, batched: bool = False) -> Path:
         ShapeError: If no image, or no single one, is found.
     """
     if field is not None:
-        return field if isinstance(field, tuple) else (field,)
+        return as_path(field)
     extra = int(batched)
     flat: list[Path] = []
     for path, array in _arrays(sample, ()):

@@ -1,13 +1,15 @@
 """One dataset around another: forwards everything, and a subclass changes one thing."""
 
+import os
 from collections.abc import Hashable, Iterator, Sequence
 from functools import cache
 from typing import Any, Self, cast
 
 import numpy as np
 import torch
-from torch.utils.data import Dataset, IterableDataset, default_collate
+from torch.utils.data import Dataset, IterableDataset, default_collate, get_worker_info
 
+from fastloader._arrays import as_tensor
 from fastloader.datasets._fields import Field, find_image, get_field, replace_field
 from fastloader.typing import Batch, Sample
 
@@ -29,10 +31,15 @@ class DatasetWrapper(Dataset[Any]):
     `transform_sample`  one sample                  (override `transform_batch` too)
     ==================  ==========================  ==========================================
 
-    A wrapper is what its base is: map-style or iterable (an `IterableDataset`, for which the
-    third argument `index` is None), with `get_batch` or ``__getitems__`` exactly if the base
-    has them. Public attributes of the base are found on the wrapper. It holds nothing of its
-    own that could not be pickled.
+    A wrapper is what its base is: map-style or iterable (an `IterableDataset`), with
+    `get_batch`, ``__getitems__`` or ``state_dict`` exactly if the base has them. Public
+    attributes of the base are found on the wrapper. It holds nothing of its own that could not
+    be pickled.
+
+    The index of a sample of an iterable dataset is ``position * num_shards + shard``: its
+    position in the stream of this worker, and the number of the worker among those of all
+    ranks (from the variables RANK and WORLD_SIZE). No two workers have an index in common, and
+    if shard k of n reads every n-th sample from the k-th, it is the same for any n.
 
     Args:
         dataset: Any map-style or iterable dataset, or a sequence.
@@ -55,6 +62,7 @@ class DatasetWrapper(Dataset[Any]):
             isinstance(dataset, IterableDataset),
             callable(getattr(dataset, "get_batch", None)),
             callable(getattr(dataset, "__getitems__", None)),
+            callable(getattr(dataset, "state_dict", None)),
         )
         return cast("Self", super().__new__(specialised))
 
@@ -69,7 +77,7 @@ class DatasetWrapper(Dataset[Any]):
 
         Args:
             images: The images of a batch, shape ``(N, ...)``.
-            indices: Index of each in the dataset, length N; of an iterable dataset, Nones.
+            indices: Index of each in the dataset, length N.
         """
         changed = [
             self.transform_image(image, index)
@@ -82,7 +90,7 @@ class DatasetWrapper(Dataset[Any]):
 
         Args:
             image: What stands at `field`.
-            index: Its index in the dataset; of an iterable dataset, None.
+            index: Its index in the dataset.
         """
         if type(self).transform_images is DatasetWrapper.transform_images:
             return image
@@ -94,7 +102,7 @@ class DatasetWrapper(Dataset[Any]):
 
         Args:
             sample: A sample of the base; it is not changed.
-            index: Its index in the dataset; of an iterable dataset, None.
+            index: Its index in the dataset.
         """
         path = find_image(sample, self.field)
         return replace_field(sample, path, self.transform_image(get_field(sample, path), index))
@@ -138,6 +146,16 @@ class DatasetWrapper(Dataset[Any]):
         if forward is not None:
             forward(epoch)
 
+    def set_training(self, training: bool) -> None:
+        """Turn augmentation on or off, in this wrapper and all it wraps.
+
+        Args:
+            training: True for training, False for evaluation.
+        """
+        forward = getattr(self.dataset, "set_training", None)
+        if forward is not None:
+            forward(training)
+
     def live_state(self) -> Any:
         """Return the live state of the base, None if it has none; see `LiveDataset`.
 
@@ -158,11 +176,7 @@ class DatasetWrapper(Dataset[Any]):
 
     def __reduce__(self) -> Any:
         # By the class the user wrote: the specialised one has no name to be found by.
-        kinds = (
-            isinstance(self, _Iterable),
-            isinstance(self, _Batched),
-            isinstance(self, _Listed),
-        )
+        kinds = [isinstance(self, kind) for kind in _KINDS]
         return _rebuild, (_written_class(type(self)), *kinds), self.__getstate__()
 
     def __repr__(self) -> str:
@@ -173,11 +187,16 @@ class _Iterable(IterableDataset[Any]):
     """Mixed into a wrapper whose base is iterable."""
 
     dataset: Any
+    _num_read = 0
 
     def __iter__(self) -> Iterator[Sample]:
         wrapper = cast("DatasetWrapper", self)
-        for sample in self.dataset:
-            yield wrapper.transform_sample(sample, None)
+        shard, num_shards = _shard()
+        first, self._num_read = self._num_read, 0
+        for position, sample in enumerate(self.dataset, first):
+            self._num_read = position + 1
+            yield wrapper.transform_sample(sample, position * num_shards + shard)
+        self._num_read = 0
 
 
 class _Batched:
@@ -209,25 +228,35 @@ class _Listed:
         ]
 
 
-_KINDS = (_Iterable, _Batched, _Listed)
+class _Resumable:
+    """Mixed into a wrapper whose base can go on where it left off."""
+
+    dataset: Any
+    _num_read: int
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state of the base, and how far this worker has read."""
+        return {
+            "dataset": self.dataset.state_dict(),
+            "num_read": self.__dict__.get("_num_read", 0),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a state.
+
+        Args:
+            state: What `state_dict` returned.
+        """
+        self.dataset.load_state_dict(state["dataset"])
+        self._num_read = state["num_read"]
 
 
-def as_tensor(image: Any) -> torch.Tensor:
-    """Return a tensor or array as a tensor, without a copy where torch can share the memory.
-
-    Args:
-        image: Tensor or array; it must not be written to through the result.
-    """
-    if not isinstance(image, np.ndarray):
-        return cast("torch.Tensor", image)
-    # torch warns of read-only memory and refuses negative strides.
-    sharable = image.flags.writeable and all(stride >= 0 for stride in image.strides)
-    return torch.from_numpy(image if sharable else image.copy())
+_KINDS = (_Iterable, _Batched, _Listed, _Resumable)
 
 
 @cache
 def _specialise(
-    cls: type[Any], is_iterable: bool, has_get_batch: bool, has_getitems: bool
+    cls: type[Any], is_iterable: bool, has_get_batch: bool, has_getitems: bool, has_state: bool
 ) -> type[Any]:
     """Return the subclass of `cls` that has what the base has, and no more.
 
@@ -236,13 +265,22 @@ def _specialise(
     of them rightly.
     """
     cls = _written_class(cls)
-    wanted = (is_iterable, has_get_batch, has_getitems)
+    wanted = (is_iterable, has_get_batch, has_getitems, has_state)
     kinds = tuple(kind for kind, is_wanted in zip(_KINDS, wanted, strict=True) if is_wanted)
     if not kinds:
         return cls
     # What the user wrote comes first, so that its own get_batch or __iter__ wins.
     body = {"__module__": cls.__module__, "__doc__": cls.__doc__, "_written_class": cls}
     return type(cls.__name__, (cls, *kinds), body)
+
+
+def _shard() -> tuple[int, int]:
+    """Return the number of this worker among those of all ranks, and how many there are."""
+    info = get_worker_info()
+    worker, num_workers = (0, 1) if info is None else (info.id, info.num_workers)
+    rank = int(os.environ.get("RANK", "0"))
+    num_ranks = int(os.environ.get("WORLD_SIZE", "1"))
+    return rank * num_workers + worker, num_ranks * num_workers
 
 
 def _written_class(cls: type[Any]) -> type[Any]:

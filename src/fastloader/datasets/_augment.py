@@ -1,0 +1,228 @@
+"""Random changes of the images of any dataset, the same for any number of workers."""
+
+import hashlib
+import operator
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import default_collate
+
+from fastloader._keyed import Draws
+from fastloader._seeding import current_draw_scope
+from fastloader.datasets._fields import (
+    Field,
+    Path,
+    as_path,
+    find_image,
+    get_field,
+    replace_field,
+)
+from fastloader.datasets._pipeline import Pipeline, as_one
+from fastloader.datasets._wrapper import DatasetWrapper
+from fastloader.errors import SettingsError
+from fastloader.typing import Batch, Sample
+
+__all__ = ["Augment"]
+
+
+class Augment(DatasetWrapper):
+    """A dataset whose images are changed at random while training.
+
+    What happens to a sample is a pure function of (seed, epoch, index). It does not depend on
+    the number of workers, the way they are started, the rank, the order, on whether samples
+    are read one by one or as a batch, or on where a run was resumed. The index is that in
+    the wrapped dataset; of an iterable one see `DatasetWrapper`, or name an `index_field`.
+
+    Transforms of `fastloader.transforms` change a whole batch at once where the dataset reads
+    whole batches. Any other callable works too, on one image after the other: it gets what
+    the field holds. If it owns a generator it is seeded by the key, as MONAI's transforms and
+    those of albumentations (in `AlbumentationsTransform`) can be. If it draws from the global
+    generators, as torchvision's do, set `global_rng`. Put ours first: from the first foreign
+    callable on, images are changed one by one.
+
+    Args:
+        dataset: Any map-style or iterable dataset.
+        transforms: A callable or several, applied in this order. They are kept as they are:
+            nothing is built for a call.
+        seed: Base seed; None: that of the loader, and 0 outside of one.
+        training: Whether images are changed at all; `training` can be set later, also while
+            workers are alive.
+        field: Where the image is in a sample; see `DatasetWrapper`.
+        labels: Label images that `fastloader.transforms` move along with the image, from the
+            same draws: a field, or a list of fields.
+        index_field: A field of whole numbers that tells samples apart, to use in place of the
+            index.
+        global_rng: Seed the global generators of Python, NumPy and torch (CPU) around each
+            call of a foreign callable, and put their states back.
+
+    Examples:
+        >>> from fastloader.transforms import RandomFlip
+        >>> dataset = Augment([torch.arange(4.0).reshape(1, 2, 2)], RandomFlip(), seed=3)
+        >>> bool((dataset[0] == dataset[0]).all())
+        True
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        transforms: Callable[..., Any] | Iterable[Callable[..., Any]],
+        *,
+        seed: int | None = None,
+        training: bool = True,
+        field: Field = None,
+        labels: Field | list[Field] = None,
+        index_field: Field = None,
+        global_rng: bool = False,
+    ) -> None:
+        super().__init__(dataset, field=field)
+        self.transforms = _as_callables(transforms)
+        self.seed = seed
+        self.training = training
+        self.epoch = 0
+        self.labels = labels
+        self.index_field = index_field
+        self.global_rng = global_rng
+        self._first_stream = _num_streams(dataset)
+        self._gives_arrays: bool | None = None
+
+    def set_epoch(self, epoch: int) -> None:
+        """Set the epoch that draws depend on outside of a loader, here and below.
+
+        Args:
+            epoch: Number of the epoch, from 0.
+        """
+        self.epoch = epoch
+        super().set_epoch(epoch)
+
+    def set_training(self, training: bool) -> None:
+        """Turn augmentation on or off, here and below.
+
+        Args:
+            training: True for training, False for evaluation.
+        """
+        self.training = training
+        super().set_training(training)
+
+    def live_state(self) -> Any:
+        """Return what may change while workers are alive; see `LiveDataset`."""
+        return self.training, self.epoch, super().live_state()
+
+    def load_live_state(self, state: Any) -> None:
+        """Take over the state of another copy.
+
+        Args:
+            state: What `live_state` returned.
+        """
+        self.training, self.epoch, inner = state
+        super().load_live_state(inner)
+
+    def transform_sample(self, sample: Sample, index: Any) -> Sample:
+        """Return the sample with its image changed, and its labels along with it.
+
+        Args:
+            sample: A sample of the base.
+            index: Its index.
+        """
+        if not self.training:
+            return sample
+        draws = self._draws([self._number(sample, index)])
+        path = find_image(sample, self.field)
+        image = self._pipeline.on_image(get_field(sample, path), draws)
+        changed = replace_field(sample, path, image)
+        move = partial(self._pipeline.on_labels, draws=draws)
+        for path in self._label_paths:
+            changed = replace_field(changed, path, as_one(get_field(sample, path), move))
+        return changed
+
+    def transform_batch(self, batch: Batch, indices: Sequence[Any]) -> Batch:
+        """Return the batch with its images changed, and its labels along with them.
+
+        Args:
+            batch: A batch of the base.
+            indices: Index of each sample.
+        """
+        if not self.training:
+            return batch
+        path = find_image(batch, self.field, batched=True)
+        images = get_field(batch, path)
+        if not isinstance(images, torch.Tensor):  # whole samples go to a foreign callable
+            samples = [self.transform_sample(self.dataset[index], index) for index in indices]
+            return default_collate(samples)
+        draws = self._draws(self._numbers(batch, indices))
+        are_arrays = partial(self._is_array, indices[0], path)
+        changed = replace_field(
+            batch, path, self._pipeline.on_images(images, draws, are_arrays)
+        )
+        for path in self._label_paths:
+            labels = self._pipeline.on_labels(get_field(batch, path), draws)
+            changed = replace_field(changed, path, labels)
+        return changed
+
+    def __repr__(self) -> str:
+        return f"Augment({self.dataset!r}, {list(self.transforms)!r})"
+
+    @property
+    def _label_paths(self) -> list[Path]:
+        several = self.labels if isinstance(self.labels, list) else [self.labels]
+        return [as_path(field) for field in several if field is not None]
+
+    @property
+    def _pipeline(self) -> Pipeline:
+        return Pipeline(self.transforms, self._first_stream, self.global_rng)
+
+    def _draws(self, numbers: Sequence[int]) -> Draws:
+        scope = current_draw_scope()
+        seed, epoch = (0, self.epoch) if scope is None else (scope.seed, scope.epoch)
+        return Draws.of(seed if self.seed is None else self.seed, epoch, numbers)
+
+    def _number(self, sample: Sample, index: Any) -> int:
+        if self.index_field is not None:
+            return int(get_field(sample, as_path(self.index_field)))
+        return self._as_number(index)
+
+    def _numbers(self, batch: Batch, indices: Sequence[Any]) -> list[int]:
+        if self.index_field is not None:
+            return [int(number) for number in get_field(batch, as_path(self.index_field))]
+        return [self._as_number(index) for index in indices]
+
+    def _as_number(self, index: Any) -> int:
+        """Return a whole number from 0 that stands for an index of any kind."""
+        try:
+            number = operator.index(index)
+        except TypeError:
+            # Keys of a mapping: hash() of a string differs between processes.
+            digest = hashlib.blake2b(repr(index).encode(), digest_size=8).digest()
+            return int.from_bytes(digest, "little") >> 1
+        return number if number >= 0 else number + len(self)
+
+    def _is_array(self, index: Any, path: Path) -> bool:
+        """Return whether the image of a sample is an array, which its batch does not show."""
+        if self._gives_arrays is None:
+            image = get_field(self.dataset[index], path)
+            self._gives_arrays = isinstance(image, np.ndarray)
+        return self._gives_arrays
+
+
+def _as_callables(transforms: Any) -> tuple[Callable[..., Any], ...]:
+    several = (transforms,) if callable(transforms) else tuple(transforms)
+    for transform in several:
+        if not callable(transform):
+            raise SettingsError(
+                f"transforms must be a callable or several, but got {transform!r} among them."
+            )
+    return several
+
+
+def _num_streams(dataset: Any) -> int:
+    """Return how many streams the wrappers below use, so that none is used twice.
+
+    Two wrappers with the same flip would otherwise always undo each other.
+    """
+    own = len(dataset.transforms) if isinstance(dataset, Augment) else 0
+    inner = vars(dataset) if hasattr(dataset, "__dict__") else {}
+    below = [inner["dataset"]] if "dataset" in inner else inner.get("datasets", ())
+    several = below if isinstance(below, list | tuple) else ()
+    return own + max(map(_num_streams, several), default=0)

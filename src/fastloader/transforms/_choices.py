@@ -1,0 +1,185 @@
+"""Transforms made of transforms: sometimes, one of several, one after the other."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fastloader._keyed import Draws
+from fastloader.errors import SettingsError, ShapeError
+from fastloader.transforms._bounds import check_probability
+from fastloader.transforms._pixels import as_movable
+from fastloader.transforms._transform import Transform
+
+__all__ = ["Chain", "OneOf", "Sometimes"]
+
+_Part: TypeAlias = tuple[NDArray[np.int64], torch.Tensor]
+
+
+@dataclass(frozen=True)
+class Chain(Transform):
+    """Apply transforms one after the other."""
+
+    transforms: tuple[Transform, ...]
+    """What to apply, in this order."""
+
+    def __init__(self, *transforms: Transform) -> None:
+        object.__setattr__(self, "transforms", transforms)
+
+    def __repr__(self) -> str:
+        return f"Chain({', '.join(map(repr, self.transforms))})"
+
+    def apply(self, images: torch.Tensor, draws: Draws) -> torch.Tensor:
+        """Apply each; see `Transform.apply`.
+
+        Args:
+            images: Shape ``(N, C, H, W)``.
+            draws: Random numbers of the N images.
+        """
+        for number, transform in enumerate(self.transforms):
+            images = transform.apply(images, draws.stream(number))
+        return images
+
+    def apply_to_labels(self, labels: torch.Tensor, draws: Draws) -> torch.Tensor:
+        """Apply each to labels; see `Transform.apply_to_labels`.
+
+        Args:
+            labels: Shape ``(N, C, H, W)``.
+            draws: Random numbers of the N images.
+        """
+        for number, transform in enumerate(self.transforms):
+            labels = transform.apply_to_labels(labels, draws.stream(number))
+        return labels
+
+
+@dataclass(frozen=True)
+class OneOf(Transform):
+    """Apply one of several transforms to each image, with equal or given chances.
+
+    Each must keep the shape of the images, or all must change it alike.
+    """
+
+    transforms: tuple[Transform, ...]
+    """What to choose from."""
+    weights: tuple[float, ...] | None = None
+    """Relative chance of each; None: all alike."""
+
+    def __init__(self, *transforms: Transform, weights: Sequence[float] | None = None) -> None:
+        object.__setattr__(self, "transforms", transforms)
+        object.__setattr__(self, "weights", None if weights is None else tuple(weights))
+        if not transforms:
+            raise SettingsError("OneOf needs at least one transform.")
+        chances = self._chances()
+        if len(chances) != len(transforms) or min(chances) < 0 or not sum(chances) > 0:
+            raise SettingsError(
+                f"weights must hold {len(transforms)} numbers, none negative and not all 0, "
+                f"but got {weights}."
+            )
+
+    def __repr__(self) -> str:
+        weights = [] if self.weights is None else [f"weights={self.weights}"]
+        return f"OneOf({', '.join([*map(repr, self.transforms), *weights])})"
+
+    def apply(self, images: torch.Tensor, draws: Draws) -> torch.Tensor:
+        """Apply the chosen; see `Transform.apply`.
+
+        Args:
+            images: Shape ``(N, C, H, W)``.
+            draws: Random numbers of the N images.
+        """
+        return self._apply(images, draws, are_labels=False)
+
+    def apply_to_labels(self, labels: torch.Tensor, draws: Draws) -> torch.Tensor:
+        """Apply the chosen to labels; see `Transform.apply_to_labels`.
+
+        Args:
+            labels: Shape ``(N, C, H, W)``.
+            draws: Random numbers of the N images.
+        """
+        return self._apply(labels, draws, are_labels=True)
+
+    def _apply(self, images: torch.Tensor, draws: Draws, *, are_labels: bool) -> torch.Tensor:
+        bounds = np.cumsum(self._chances())
+        choice = np.searchsorted(bounds, draws.uniform(0.0, bounds[-1]), side="right")
+        parts = []
+        for number, transform in enumerate(self.transforms):
+            chosen = np.flatnonzero(choice == number)
+            if len(chosen):
+                some = images[torch.from_numpy(chosen).to(images.device)]
+                part_draws = draws.stream(number).take(chosen)
+                part = transform.batch(some, part_draws, are_labels=are_labels)
+                parts.append((chosen, part))
+        return _merged(images, parts)
+
+    def _chances(self) -> tuple[float, ...]:
+        return (1.0,) * len(self.transforms) if self.weights is None else self.weights
+
+
+@dataclass(frozen=True)
+class Sometimes(Transform):
+    """Apply a transform to some images and leave the others as they are."""
+
+    transform: Transform
+    """What to apply; it must keep the shape of the images."""
+    probability: float = 0.5
+    """Probability that an image is changed."""
+
+    def __post_init__(self) -> None:
+        check_probability("probability", self.probability)
+
+    def apply(self, images: torch.Tensor, draws: Draws) -> torch.Tensor:
+        """Apply to some; see `Transform.apply`.
+
+        Args:
+            images: Shape ``(N, C, H, W)``.
+            draws: Random numbers of the N images.
+        """
+        return self._apply(images, draws, are_labels=False)
+
+    def apply_to_labels(self, labels: torch.Tensor, draws: Draws) -> torch.Tensor:
+        """Apply to some labels; see `Transform.apply_to_labels`.
+
+        Args:
+            labels: Shape ``(N, C, H, W)``.
+            draws: Random numbers of the N images.
+        """
+        return self._apply(labels, draws, are_labels=True)
+
+    def _apply(self, images: torch.Tensor, draws: Draws, *, are_labels: bool) -> torch.Tensor:
+        is_changed = draws.chance(self.probability)
+        chosen, others = np.flatnonzero(is_changed), np.flatnonzero(~is_changed)
+        if not len(chosen):
+            return images
+        some = images[torch.from_numpy(chosen).to(images.device)]
+        inner = draws.stream(0).take(chosen)
+        changed = self.transform.batch(some, inner, are_labels=are_labels)
+        if not len(others):
+            return changed
+        kept = images[torch.from_numpy(others).to(images.device)]
+        return _merged(images, [(chosen, changed), (others, kept)])
+
+
+def _merged(images: torch.Tensor, parts: list[_Part]) -> torch.Tensor:
+    """Put parts of a batch, each changed by itself, back in order.
+
+    Args:
+        images: The whole batch, for its dtype and device.
+        parts: Positions and images of each part, which together make up the batch.
+
+    Raises:
+        ShapeError: If the parts have images of different shapes.
+    """
+    shapes = {tuple(part.shape[1:]) for _, part in parts}
+    if len(shapes) > 1:
+        raise ShapeError(
+            f"Images of one batch have become different shapes {sorted(shapes)}: give Sometimes "
+            "and OneOf only transforms that keep the shape."
+        )
+    merged = torch.empty((len(images), *shapes.pop()), dtype=images.dtype, device=images.device)
+    bits = as_movable(merged)
+    for chosen, part in parts:
+        bits[torch.from_numpy(chosen).to(images.device)] = as_movable(part)
+    return merged

@@ -1,0 +1,155 @@
+"""Scale, shift, gamma and noise: pixels change value, not place."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from fastloader._keyed import Draws
+from fastloader.transforms._bounds import Bounds, check_bounds, draw_between
+from fastloader.transforms._pixels import per_image
+from fastloader.transforms._transform import IntensityTransform
+
+__all__ = ["GaussianNoise", "RandomGamma", "RandomScale", "RandomShift"]
+
+
+@dataclass(frozen=True)
+class RandomScale(IntensityTransform):
+    """Multiply each image, or each of its channels, by a factor."""
+
+    factor: Bounds = (0.8, 1.25)
+    """Factor, or range to draw it from evenly."""
+    per_channel: bool = False
+    """Whether each channel gets a factor of its own."""
+    clamp: tuple[float, float] | None = None
+    """Range that the result is cut off at; None: not at all."""
+
+    def __post_init__(self) -> None:
+        check_bounds("factor", self.factor)
+        _check_clamp(self.clamp)
+
+    def compute(self, images: torch.Tensor, draws: Draws) -> torch.Tensor:
+        """Multiply; see `IntensityTransform.compute`.
+
+        Args:
+            images: Shape ``(N, C, H, W)``.
+            draws: Random numbers of the N images.
+        """
+        factors = draw_between(
+            draws, self.factor, images.shape[1] if self.per_channel else None
+        )
+        return _clamped(images * per_image(factors, images), self.clamp)
+
+
+@dataclass(frozen=True)
+class RandomShift(IntensityTransform):
+    """Add an offset to each image, or to each of its channels."""
+
+    offset: Bounds = (-0.1, 0.1)
+    """Offset in the unit of the image, or range to draw it from evenly."""
+    per_channel: bool = False
+    """Whether each channel gets an offset of its own."""
+    clamp: tuple[float, float] | None = None
+    """Range that the result is cut off at; None: not at all."""
+
+    def __post_init__(self) -> None:
+        check_bounds("offset", self.offset)
+        _check_clamp(self.clamp)
+
+    def compute(self, images: torch.Tensor, draws: Draws) -> torch.Tensor:
+        """Add; see `IntensityTransform.compute`.
+
+        Args:
+            images: Shape ``(N, C, H, W)``.
+            draws: Random numbers of the N images.
+        """
+        offsets = draw_between(
+            draws, self.offset, images.shape[1] if self.per_channel else None
+        )
+        return _clamped(images + per_image(offsets, images), self.clamp)
+
+
+@dataclass(frozen=True)
+class RandomGamma(IntensityTransform):
+    """Raise each image to a power within a range of values, whose ends stay where they are.
+
+    With ``t = (image - low) / (high - low)`` the result is ``low + sign(t) * |t| ** gamma *
+    (high - low)``. So values outside the range are not cut off, and none become NaN. A gamma
+    below 1 makes dark parts brighter. On a GPU powers may differ in the last bit.
+    """
+
+    gamma: Bounds = (0.7, 1.5)
+    """Exponent, or range to draw it from evenly; at least 0."""
+    value_range: tuple[float, float] | None = None
+    """The values (low, high) that stay as they are; None: the least and greatest of each
+    image, over all channels."""
+    clamp: tuple[float, float] | None = None
+    """Range that the result is cut off at; None: not at all."""
+
+    def __post_init__(self) -> None:
+        check_bounds("gamma", self.gamma, lowest=0.0)
+        if self.value_range is not None:
+            check_bounds("value_range", self.value_range)
+        _check_clamp(self.clamp)
+
+    def compute(self, images: torch.Tensor, draws: Draws) -> torch.Tensor:
+        """Raise to a power; see `IntensityTransform.compute`.
+
+        Args:
+            images: Shape ``(N, C, H, W)``.
+            draws: Random numbers of the N images.
+        """
+        gammas = per_image(draw_between(draws, self.gamma), images)
+        if self.value_range is None:
+            low, high = images.amin((1, 2, 3), True), images.amax((1, 2, 3), True)
+        else:
+            low, high = images.new_tensor(self.value_range)
+        extent = high - low
+        # A constant image has no extent; it stays as it is with any other one.
+        extent = torch.where(extent == 0, torch.ones_like(extent), extent)
+        relative = (images - low) / extent
+        changed = _power(relative.abs(), gammas).copysign(relative) * extent + low
+        return _clamped(changed, self.clamp)
+
+
+@dataclass(frozen=True)
+class GaussianNoise(IntensityTransform):
+    """Add normal noise to each pixel, independently."""
+
+    std: Bounds = (0.0, 0.1)
+    """Standard deviation in the unit of the image, or range to draw it from evenly for each
+    image; at least 0."""
+    clamp: tuple[float, float] | None = None
+    """Range that the result is cut off at; None: not at all."""
+
+    def __post_init__(self) -> None:
+        check_bounds("std", self.std, lowest=0.0)
+        _check_clamp(self.clamp)
+
+    def compute(self, images: torch.Tensor, draws: Draws) -> torch.Tensor:
+        """Add noise; see `IntensityTransform.compute`.
+
+        Args:
+            images: Shape ``(N, C, H, W)``.
+            draws: Random numbers of the N images.
+        """
+        std = per_image(draw_between(draws, self.std), images)
+        noise = draws.normal_like(images).to(images.dtype)
+        return _clamped(noise.mul_(std).add_(images), self.clamp)
+
+
+def _power(values: torch.Tensor, exponents: torch.Tensor) -> torch.Tensor:
+    if values.device.type != "cpu":
+        return values**exponents
+    # torch's power of the last pixels of a block differs from that of the others in the last
+    # bit, so that a batch would differ from its images. NumPy's does not.
+    return torch.from_numpy(np.power(values.numpy(), exponents.numpy()))
+
+
+def _check_clamp(clamp: tuple[float, float] | None) -> None:
+    if clamp is not None:
+        check_bounds("clamp", clamp)
+
+
+def _clamped(values: torch.Tensor, clamp: tuple[float, float] | None) -> torch.Tensor:
+    return values if clamp is None else values.clamp(*clamp)

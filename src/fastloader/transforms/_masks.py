@@ -1,0 +1,132 @@
+"""Masked pixels: whole channels, or square holes."""
+
+from dataclasses import KW_ONLY, dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fastloader._keyed import Draws
+from fastloader.errors import SettingsError
+from fastloader.transforms._bounds import check_probability, check_size
+from fastloader.transforms._pixels import Fill, as_movable, check_fill, fill_value
+from fastloader.transforms._transform import Transform
+
+__all__ = ["ChannelDrop", "Cutout", "MaskTransform", "within"]
+
+
+@dataclass(frozen=True)
+class MaskTransform(Transform):
+    """A transform that puts a value in place of some pixels; any dtype, labels stay."""
+
+    _: KW_ONLY
+    fill: Fill = 0.0
+    """What the masked pixels become: a number, or ``"mean"``: the mean of their channel in
+    that image before masking."""
+
+    def mask(self, shape: torch.Size, draws: Draws) -> NDArray[np.bool_]:
+        """Return which pixels are masked; the method to write.
+
+        Args:
+            shape: ``(N, C, H, W)``.
+            draws: Random numbers of the N images.
+
+        Returns:
+            bool array that broadcasts to `shape`.
+
+        Raises:
+            NotImplementedError: In this base class.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must define mask(shape, draws).")
+
+    def __post_init__(self) -> None:
+        check_fill(self.fill)
+
+    def apply(self, images: torch.Tensor, draws: Draws) -> torch.Tensor:
+        """Mask; see `Transform.apply`.
+
+        Args:
+            images: Shape ``(N, C, H, W)``, any dtype.
+            draws: Random numbers of the N images.
+        """
+        mask = torch.from_numpy(self.mask(images.shape, draws)).to(images.device)
+        masked = torch.where(mask, fill_value(images, self.fill), as_movable(images))
+        return masked.view(images.dtype)
+
+
+@dataclass(frozen=True)
+class ChannelDrop(MaskTransform):
+    """Blank channels, each with the same probability, as if the stain had failed."""
+
+    probability: float = 0.1
+    """Probability that a channel is dropped."""
+    keep_one: bool = True
+    """Whether one channel, any of them, stays where all would be dropped."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_probability("probability", self.probability)
+
+    def mask(self, shape: torch.Size, draws: Draws) -> NDArray[np.bool_]:
+        """Mask channels; see `MaskTransform.mask`.
+
+        Args:
+            shape: ``(N, C, H, W)``.
+            draws: Random numbers of the N images.
+        """
+        dropped = draws.chance(self.probability, shape[1])
+        survivor = draws.integers(0, shape[1])
+        if self.keep_one:
+            empty = np.flatnonzero(dropped.all(axis=1))
+            dropped[empty, survivor[empty]] = False
+        return dropped[:, :, None, None]
+
+
+@dataclass(frozen=True)
+class Cutout(MaskTransform):
+    """Mask rectangles, in all channels.
+
+    As in T. DeVries and G. W. Taylor, "Improved regularization of convolutional neural
+    networks with Cutout" (2017, arXiv:1708.04552), the centre is any pixel with equal chance,
+    so that part of a hole may lie outside the image.
+    """
+
+    size: int | tuple[int, int] = 16
+    """Height and width of a hole in pixels; one number for a square."""
+    num_holes: int = 1
+    """Holes in each image; they may overlap."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_size("size", self.size)
+        if self.num_holes < 1:
+            raise SettingsError(f"num_holes must be 1 or more, but got {self.num_holes}.")
+
+    def mask(self, shape: torch.Size, draws: Draws) -> NDArray[np.bool_]:
+        """Mask rectangles; see `MaskTransform.mask`.
+
+        Args:
+            shape: ``(N, C, H, W)``.
+            draws: Random numbers of the N images.
+        """
+        height, width = check_size("size", self.size)
+        top = draws.integers(0, shape[2], self.num_holes) - height // 2
+        left = draws.integers(0, shape[3], self.num_holes) - width // 2
+        rows = within(top, top + height, shape[2])[:, :, :, None]
+        columns = within(left, left + width, shape[3])[:, :, None, :]
+        return np.asarray(np.any(rows & columns, axis=1, keepdims=True))
+
+
+def within(first: NDArray[np.int64], end: NDArray[np.int64], size: int) -> NDArray[np.bool_]:
+    """Return which of `size` positions lie in each interval.
+
+    Args:
+        first: First position of each interval, any shape.
+        end: One more than the last, the same shape.
+        size: Length of the axis.
+
+    Returns:
+        bool, the shape of `first` and one axis of length `size`.
+    """
+    positions = np.arange(size)
+    return np.asarray((positions >= first[..., None]) & (positions < end[..., None]))

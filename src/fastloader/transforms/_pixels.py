@@ -1,0 +1,143 @@
+"""Pixel types: which torch can move, which it can compute with, and the way back."""
+
+from typing import Final, Literal, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fastloader.errors import SettingsError
+
+__all__ = [
+    "Fill",
+    "as_computable",
+    "as_dtype",
+    "as_movable",
+    "check_fill",
+    "fill_value",
+    "mean_of_planes",
+    "per_image",
+]
+
+Fill: TypeAlias = float | Literal["mean"]
+"""What masked pixels become: a number, or the mean of their channel in that image."""
+
+# torch has the wide unsigned types, but not flip, where or index_put for them; NumPy has no
+# bfloat16.
+_SIGNED_TWIN: Final = {
+    torch.uint16: torch.int16,
+    torch.bfloat16: torch.int16,
+    torch.uint32: torch.int32,
+    torch.uint64: torch.int64,
+}
+# float32 holds every value of these, with bits to spare.
+_NARROW: Final = frozenset({
+    torch.uint8,
+    torch.int8,
+    torch.uint16,
+    torch.int16,
+    torch.float16,
+    torch.bfloat16,
+    torch.float32,
+})
+
+
+def as_movable(pixels: torch.Tensor) -> torch.Tensor:
+    """Return the same memory with a type whose values torch can move about.
+
+    Args:
+        pixels: Tensor of any dtype.
+    """
+    twin = _SIGNED_TWIN.get(pixels.dtype)
+    return pixels if twin is None else pixels.view(twin)
+
+
+def as_computable(pixels: torch.Tensor) -> torch.Tensor:
+    """Return the values as float32, or as float64 where float32 would lose some.
+
+    Args:
+        pixels: Tensor of any real dtype.
+    """
+    return pixels.to(torch.float32 if pixels.dtype in _NARROW else torch.float64)
+
+
+def as_dtype(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Return computed values in the dtype they came from.
+
+    Integers are rounded to the nearest (halves to even) and end at the bounds of the type:
+    wrapping round would make the brightest pixel black.
+
+    Args:
+        values: float32 or float64 tensor.
+        dtype: The wanted type.
+    """
+    if dtype.is_floating_point:
+        return values.to(dtype)
+    bounds = torch.iinfo(dtype)
+    # The nearest float to 2**63 - 1 is 2**63, which does not fit: stay one float below.
+    highest = float(bounds.max)
+    if highest > bounds.max:
+        highest = float(np.nextafter(highest, 0.0))
+    return values.round().clamp(bounds.min, highest).to(dtype)
+
+
+def per_image(values: NDArray[np.generic], images: torch.Tensor) -> torch.Tensor:
+    """Return drawn numbers as a tensor that broadcasts against a batch of images.
+
+    Args:
+        values: Shape ``(N,)``, or ``(N, C)`` for one in each channel.
+        images: Shape ``(N, C, H, W)``; a floating type is taken over.
+    """
+    tensor = torch.from_numpy(np.ascontiguousarray(values))
+    if tensor.is_floating_point() and images.is_floating_point():
+        tensor = tensor.to(images.dtype)
+    return tensor.to(images.device).reshape(*tensor.shape, *[1] * (images.ndim - tensor.ndim))
+
+
+def mean_of_planes(images: torch.Tensor) -> torch.Tensor:
+    """Return the mean of each channel of each image, in float64.
+
+    The sum is formed by adding halves to each other: the same order, and so the same bits,
+    for one image and a batch, for any number of threads and on any device.
+
+    Args:
+        images: Shape ``(N, C, H, W)``, any real dtype.
+
+    Returns:
+        float64, shape ``(N, C, 1, 1)``.
+    """
+    num_pixels = images.shape[2] * images.shape[3]
+    sums = images.reshape(*images.shape[:2], num_pixels).to(torch.float64)
+    while sums.shape[2] > 1:
+        half = sums.shape[2] // 2
+        added = sums[:, :, :half] + sums[:, :, half : 2 * half]
+        if sums.shape[2] % 2:
+            added[:, :, 0] += sums[:, :, -1]
+        sums = added
+    return (sums / num_pixels)[..., None]
+
+
+def check_fill(fill: Fill) -> None:
+    """Check what masked pixels shall become.
+
+    Args:
+        fill: The value to check.
+
+    Raises:
+        SettingsError: If it is neither a number nor ``"mean"``.
+    """
+    if fill != "mean" and not isinstance(fill, int | float):
+        raise SettingsError(f'fill must be a number or "mean", but got {fill!r}.')
+
+
+def fill_value(images: torch.Tensor, fill: Fill) -> torch.Tensor:
+    """Return what to put into masked pixels, broadcastable and in a movable dtype.
+
+    Args:
+        images: Shape ``(N, C, H, W)``, in its own dtype.
+        fill: A number, or ``"mean"``.
+    """
+    if fill == "mean":
+        return as_movable(as_dtype(mean_of_planes(images), images.dtype))
+    value = torch.tensor(fill, dtype=torch.float64, device=images.device)
+    return as_movable(as_dtype(value, images.dtype))

@@ -1,0 +1,175 @@
+"""What a transform is: a value that changes images with the random numbers it is given."""
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from fastloader._arrays import as_tensor
+from fastloader._keyed import Draws
+from fastloader.errors import ShapeError
+from fastloader.transforms._pixels import as_computable, as_dtype, as_movable
+
+__all__ = ["GeometricTransform", "IntensityTransform", "Transform"]
+
+
+class Transform:
+    """A random change of images that keeps no state.
+
+    The numbers come from outside, keyed by sample (`Draws`), so the result depends on the
+    image, the parameters and the key alone. Write your own as a frozen dataclass with one
+    method, which always gets a batch and draws one number per image::
+
+        @dataclass(frozen=True)
+        class Negative(Transform):
+            probability: float = 0.5
+
+            def apply(self, images, draws):
+                chosen = per_image(draws.chance(self.probability), images)
+                return torch.where(chosen, -images, images)
+
+    One image is a batch of one, so both give the same. Call it with an image, alone or with
+    draws; or hand it to `Augment`, which knows the key of each sample.
+
+    Two subclasses take care of pixel types: `GeometricTransform` for those that only move
+    pixels, `IntensityTransform` for those that compute with them.
+    """
+
+    def apply(self, images: torch.Tensor, draws: Draws) -> torch.Tensor:
+        """Return the changed images; the only method to write.
+
+        Args:
+            images: Shape ``(N, C, H, W)``; must not be written to.
+            draws: Random numbers of the N images.
+
+        Raises:
+            NotImplementedError: In this base class.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must define apply(images, draws).")
+
+    def apply_to_labels(self, labels: torch.Tensor, draws: Draws) -> torch.Tensor:
+        """Return label images changed along with their images, from the same draws.
+
+        By default labels stay as they are; those of a `GeometricTransform` are moved.
+
+        Args:
+            labels: Shape ``(N, C, H, W)``, any dtype; must not be written to.
+            draws: Random numbers of the N images, as `apply` got them.
+        """
+        del draws
+        return labels
+
+    def batch(
+        self, images: torch.Tensor, draws: Draws, *, are_labels: bool = False
+    ) -> torch.Tensor:
+        """Return changed images, each with the draws of its own.
+
+        Args:
+            images: Shape ``(N, ..., H, W)``; axes between the first and the last two count
+                as channels.
+            draws: Random numbers of N images.
+            are_labels: Whether the images are label images.
+
+        Returns:
+            Tensor of the same dtype and on the same device.
+
+        Raises:
+            ShapeError: If there are fewer than three axes, or not as many draws as images.
+        """
+        if images.ndim < 3 or len(images) != len(draws):
+            raise ShapeError(
+                f"Expected a batch of {len(draws)} images, shape ({len(draws)}, ..., H, W), "
+                f"but got a tensor of shape {tuple(images.shape)}."
+            )
+        method = self.apply_to_labels if are_labels else self.apply
+        if images.ndim == 4:
+            return method(images, draws)
+        num_channels = int(np.prod(images.shape[1:-2]))
+        planes = images.reshape(len(images), num_channels, *images.shape[-2:])
+        changed = method(planes, draws)
+        return changed.reshape(*images.shape[:-2], *changed.shape[-2:])
+
+    def __call__(self, image: Any, draws: Draws | None = None) -> Any:
+        """Return the changed image or images.
+
+        Args:
+            image: One image ``(H, W)`` or ``(C, H, W)``, or a batch ``(N, C, H, W)``; a
+                tensor on any device, or a NumPy array. It is not written to.
+            draws: Random numbers of the image or of each in the batch. None: new ones from
+                torch's global generator.
+
+        Returns:
+            Tensor or array, as `image` is, of the same dtype.
+        """
+        if isinstance(image, np.ndarray):
+            return np.asarray(self(as_tensor(image), draws))
+        images = image if image.ndim == 4 else image[None]
+        if draws is None:
+            words = torch.randint(-(2**63), 2**63 - 1, (len(images),))
+            draws = Draws(words.numpy().view(np.uint64))
+        changed = self.batch(images, draws)
+        return changed if image.ndim == 4 else changed[0]
+
+
+class GeometricTransform(Transform):
+    """A transform that only moves pixels: any dtype, and labels move along."""
+
+    def move(self, images: torch.Tensor, draws: Draws) -> torch.Tensor:
+        """Return the images with their pixels moved; the method to write.
+
+        Args:
+            images: Shape ``(N, C, H, W)``; unsigned types that torch cannot move come as the
+                signed ones with the same bits.
+            draws: Random numbers of the N images.
+
+        Raises:
+            NotImplementedError: In this base class.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must define move(images, draws).")
+
+    def apply(self, images: torch.Tensor, draws: Draws) -> torch.Tensor:
+        """Move the pixels as bits; see `Transform.apply`.
+
+        Args:
+            images: Shape ``(N, C, H, W)``, any dtype.
+            draws: Random numbers of the N images.
+        """
+        return self.move(as_movable(images), draws).view(images.dtype)
+
+    def apply_to_labels(self, labels: torch.Tensor, draws: Draws) -> torch.Tensor:
+        """Move labels as their images; see `Transform.apply_to_labels`.
+
+        Args:
+            labels: Shape ``(N, C, H, W)``, any dtype.
+            draws: Random numbers of the N images.
+        """
+        return self.apply(labels, draws)
+
+
+class IntensityTransform(Transform):
+    """A transform that computes with pixel values, in float32 (wide types: float64).
+
+    Nothing is clamped. Integer images are rounded to the nearest value on the way back, and
+    end at the bounds of their type.
+    """
+
+    def compute(self, images: torch.Tensor, draws: Draws) -> torch.Tensor:
+        """Return the images with other values; the method to write.
+
+        Args:
+            images: Shape ``(N, C, H, W)``, float32 or float64; must not be written to.
+            draws: Random numbers of the N images.
+
+        Raises:
+            NotImplementedError: In this base class.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must define compute(images, draws).")
+
+    def apply(self, images: torch.Tensor, draws: Draws) -> torch.Tensor:
+        """Compute in floating point and return to the dtype; see `Transform.apply`.
+
+        Args:
+            images: Shape ``(N, C, H, W)``, any real dtype.
+            draws: Random numbers of the N images.
+        """
+        return as_dtype(self.compute(as_computable(images), draws), images.dtype)
