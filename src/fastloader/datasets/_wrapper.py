@@ -13,7 +13,7 @@ from fastloader._arrays import as_tensor
 from fastloader.datasets._fields import Field, find_image, get_field, replace_field
 from fastloader.typing import Batch, Sample
 
-__all__ = ["DatasetWrapper", "as_tensor"]
+__all__ = ["DatasetWrapper"]
 
 
 class DatasetWrapper(Dataset[Any]):

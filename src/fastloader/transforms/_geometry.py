@@ -1,6 +1,7 @@
 """Flips, turns and crops: pixels change place, not value."""
 
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 import torch
@@ -147,24 +148,11 @@ class RandomCrop(GeometricTransform):
         return padded.view(images.dtype)
 
 
-def _reoriented(
-    images: torch.Tensor,
-    transposed: NDArray[np.bool_],
-    upside_down: NDArray[np.bool_],
-    mirrored: NDArray[np.bool_],
-) -> torch.Tensor:
+def _reoriented(images: torch.Tensor, *ways: NDArray[np.bool_]) -> torch.Tensor:
     """Change rows for columns, then top for bottom, then left for right, where asked."""
     if images.device.type == "cpu":
-        return _reoriented_one_by_one(images, transposed, upside_down, mirrored)
-    changed = images.clone()
-    for way in range(1, 8):
-        is_transposed, axes = way & 4, [axis for axis in (2, 3) if way & axis - 1]
-        chosen = np.flatnonzero(4 * transposed + 2 * mirrored + upside_down == way)
-        if len(chosen):
-            positions = torch.from_numpy(chosen).to(images.device)
-            part = images[positions]
-            changed[positions] = (part.mT if is_transposed else part).flip(axes)
-    return changed
+        return _reoriented_one_by_one(images, *ways)
+    return _reoriented_in_groups(images, *ways)
 
 
 def _reoriented_one_by_one(
@@ -176,10 +164,29 @@ def _reoriented_one_by_one(
     # A view with negative strides costs nothing, and one copy is all: three times faster
     # than to gather, flip and scatter groups of images.
     source = images.numpy()
-    changed = np.empty_like(source)
+    changed = np.empty(source.shape, source.dtype)
     for number, (is_transposed, rows, columns) in enumerate(
         zip(transposed.tolist(), upside_down.tolist(), mirrored.tolist(), strict=True)
     ):
         image = source[number].swapaxes(1, 2) if is_transposed else source[number]
         changed[number] = image[:, :: -1 if rows else 1, :: -1 if columns else 1]
     return torch.from_numpy(changed)
+
+
+def _reoriented_in_groups(
+    images: torch.Tensor,
+    transposed: NDArray[np.bool_],
+    upside_down: NDArray[np.bool_],
+    mirrored: NDArray[np.bool_],
+) -> torch.Tensor:
+    changed = images.clone()
+    for is_transposed, rows, columns in product((False, True), repeat=3):
+        is_chosen = (
+            (transposed == is_transposed) & (upside_down == rows) & (mirrored == columns)
+        )
+        chosen = torch.from_numpy(np.flatnonzero(is_chosen)).to(images.device)
+        if len(chosen):
+            part = images[chosen]
+            axes = [axis for axis, is_flipped in ((2, rows), (3, columns)) if is_flipped]
+            changed[chosen] = (part.mT if is_transposed else part).flip(axes)
+    return changed

@@ -141,9 +141,12 @@ class GaussianNoise(IntensityTransform):
 def _power(values: torch.Tensor, exponents: torch.Tensor) -> torch.Tensor:
     if values.device.type != "cpu":
         return values**exponents
-    # torch's power of the last pixels of a block differs from that of the others in the last
-    # bit, so that a batch would differ from its images. NumPy's does not.
-    return torch.from_numpy(np.power(values.numpy(), exponents.numpy()))
+    # The last bit of a power depends on where in the array it is computed (torch), or on the
+    # strides of the exponent (NumPy). One call for each image makes all of them alike.
+    powers = values.contiguous().numpy()
+    for image, exponent in zip(powers, exponents.flatten().numpy(), strict=True):
+        np.power(image, exponent, out=image)
+    return torch.from_numpy(powers)
 
 
 def _check_clamp(clamp: tuple[float, float] | None) -> None:
