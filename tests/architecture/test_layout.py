@@ -95,6 +95,8 @@ def test_everything_public_has_a_docstring(path):
         value = getattr(module, name)
         if not (inspect.isclass(value) or inspect.isfunction(value)):
             continue
+        if not value.__module__.startswith("fastloader"):
+            continue  # another package's, passed on
         if not value.__doc__:
             missing.append(name)
         if inspect.isclass(value):

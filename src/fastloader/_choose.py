@@ -1,0 +1,267 @@
+"""From facts and what the caller gave to the settings of a loader; pure."""
+
+from dataclasses import dataclass
+from typing import TypeVar
+
+from fastloader._machine import Machine
+from fastloader._settings import Auto, LoaderSettings, Transport
+from fastloader.errors import SettingsError
+
+__all__ = ["DatasetTraits", "GivenOptions", "choose_settings"]
+
+_T = TypeVar("_T")
+
+_MAX_WORKERS = 16
+"""More workers than this no longer raise the rate on any machine measured."""
+
+_WORKER_BYTES = 512 * 1024 * 1024
+"""Memory set aside for each worker: an interpreter with torch, and batches under way."""
+
+_PINNING = frozenset({"cuda", "xpu"})
+"""Accelerators that copy faster from page-locked memory; on ``mps`` torch refuses it."""
+
+_GIVEN = "given"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatasetTraits:
+    """What settings depend on in a dataset and its sampler."""
+
+    is_iterable: bool
+    """Whether it is an `IterableDataset`."""
+    batched: bool
+    """Whether it makes whole batches in one call, with torch's default collate."""
+    is_sequence: bool = False
+    """Whether samples lie ready in a list, tuple or range."""
+    num_shards: int | None = None
+    """Parts that an iterable dataset declares to divide among workers."""
+    num_batches: int | None = None
+    """Batches of an epoch, if that is known."""
+    tied: str | None = None
+    """Why the dataset cannot leave this process, if so."""
+    on_device: bool = False
+    """Whether it holds tensors of an accelerator."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GivenOptions:
+    """What the caller gave."""
+
+    num_workers: int | Auto = "auto"
+    prefetch_factor: int | Auto | None = "auto"
+    persistent_workers: bool | Auto = "auto"
+    multiprocessing_context: str | Auto | None = "auto"
+    """Name of the start method."""
+    timeout: float = 0
+    pin_memory: bool | Auto = "auto"
+    transport: Transport | Auto = "auto"
+    device: str | None = None
+    num_workers_override: int | None = None
+    """Stands in for the automatic number of workers."""
+
+
+def choose_settings(
+    machine: Machine, traits: DatasetTraits, given: GivenOptions
+) -> LoaderSettings:
+    """Fill in what the caller left open.
+
+    A given value always wins. Where the caller asks for no workers, options that only matter
+    with workers have no effect and are listed as ignored, so that a configuration survives
+    being debugged without workers.
+
+    Args:
+        machine: What the process may use.
+        traits: What the dataset is like.
+        given: What the caller gave.
+
+    Raises:
+        SettingsError: If a given value cannot work.
+    """
+    _check_given(given)
+    reasons: dict[str, str] = {}
+
+    def note(name: str, choice: tuple[_T, str]) -> _T:
+        value, reasons[name] = choice
+        return value
+
+    num_workers = note("num_workers", _choose_num_workers(machine, traits, given))
+    has_workers = num_workers > 0
+    ignored = () if has_workers else _worker_options(given)
+    return LoaderSettings(
+        num_workers=num_workers,
+        prefetch_factor=note("prefetch_factor", _choose_prefetch_factor(given, has_workers)),
+        persistent_workers=note("persistent_workers", _choose_persistence(given, has_workers)),
+        multiprocessing_context=note(
+            "multiprocessing_context", _choose_start_method(machine, given, has_workers)
+        ),
+        timeout=note("timeout", (given.timeout, _GIVEN) if has_workers else (0, _NO_WORKERS)),
+        pin_memory=note("pin_memory", _choose_pinning(machine, traits, given)),
+        transport=note("transport", _choose_transport(machine, given)),
+        device=note("device", _explain_device(given)),
+        batched=note("batched", _explain_batched(traits)),
+        reasons=reasons,
+        ignored=ignored,
+    )
+
+
+_NO_WORKERS = "only matters with workers"
+
+
+def _check_given(given: GivenOptions) -> None:
+    for name in ("num_workers", "timeout"):
+        value = getattr(given, name)
+        if value != "auto" and value < 0:
+            raise SettingsError(f"{name} option should be non-negative, but got {value}.")
+    prefetch_factor = given.prefetch_factor
+    if prefetch_factor not in {"auto", None} and prefetch_factor < 1:  # type: ignore[operator]
+        raise SettingsError(
+            "prefetch_factor option should be non-negative and at least 1, because workers "
+            f"only load what is asked for ahead, but got {prefetch_factor}."
+        )
+    context = given.multiprocessing_context
+    if given.num_workers == 0 and context not in {"auto", None}:
+        raise SettingsError(
+            "multiprocessing_context can only be used with multi-process loading "
+            f"(num_workers > 0), but got num_workers=0: leave {context!r} out, or set "
+            "num_workers to 1 or more."
+        )
+
+
+def _worker_options(given: GivenOptions) -> tuple[str, ...]:
+    """Name the options given that only matter with workers."""
+    candidates = {
+        "prefetch_factor": given.prefetch_factor not in {"auto", None},
+        "persistent_workers": given.persistent_workers not in {"auto", False},
+        "timeout": given.timeout > 0,
+        "multiprocessing_context": given.multiprocessing_context not in {"auto", None},
+    }
+    return tuple(
+        f"{name}={getattr(given, name)!r}" for name, is_given in candidates.items() if is_given
+    )
+
+
+def _choose_num_workers(
+    machine: Machine, traits: DatasetTraits, given: GivenOptions
+) -> tuple[int, str]:
+    if given.num_workers != "auto":
+        return given.num_workers, _GIVEN
+    if (obstacle := _find_obstacle(machine, traits)) is not None:
+        return 0, obstacle
+    if given.num_workers_override is not None:
+        number = given.num_workers_override, "FASTLOADER_NUM_WORKERS is set"
+    elif traits.batched:
+        return 0, "the dataset makes whole batches in one call, faster than workers send them"
+    elif traits.is_sequence:
+        return 0, "the samples lie ready in memory"
+    else:
+        number = _count_workers(machine, traits.num_batches)
+    return _limit_to_shards(*number, traits)
+
+
+def _find_obstacle(machine: Machine, traits: DatasetTraits) -> str | None:
+    """Return why workers would fail, if they would."""
+    if machine.is_worker:
+        return "this process is a worker of another loader"
+    if machine.is_daemonic:
+        return "a daemonic process may not start workers"
+    return traits.tied
+
+
+def _count_workers(machine: Machine, num_batches: int | None) -> tuple[int, str]:
+    """Return the smallest of the limits, and which one it is."""
+    if num_batches is not None and num_batches < 2:
+        return 0, "an epoch of one batch leaves workers nothing to do meanwhile"
+    cpus = f"{machine.usable_cpus} usable CPUs"
+    if machine.local_world_size > 1:
+        cpus += f" for {machine.local_world_size} local ranks"
+    least = 1 if machine.accelerator is not None else 0
+    limits = [
+        (max(least, machine.rank_cpus - 1), f"{cpus}, less one for training"),
+        (machine.available_bytes // _WORKER_BYTES, "limited by the memory available"),
+        (_MAX_WORKERS, "more rarely help"),
+    ]
+    if num_batches is not None:
+        limits.append((num_batches, "one for each batch of an epoch"))
+    return min(limits, key=lambda limit: limit[0])
+
+
+def _limit_to_shards(number: int, reason: str, traits: DatasetTraits) -> tuple[int, str]:
+    """Keep an iterable dataset from being read by several workers from start to end."""
+    if not traits.is_iterable:
+        return number, reason
+    if traits.num_shards is None:
+        if number > 1:
+            return 1, "an iterable dataset without num_shards would be repeated by each worker"
+    elif traits.num_shards < number:
+        return traits.num_shards, "one for each shard of the dataset"
+    return number, reason
+
+
+def _choose_prefetch_factor(given: GivenOptions, has_workers: bool) -> tuple[int | None, str]:
+    if not has_workers:
+        return None, _NO_WORKERS
+    if given.prefetch_factor in {"auto", None}:
+        return 2, "one batch under way and one ready for each worker"
+    return given.prefetch_factor, _GIVEN  # type: ignore[return-value]
+
+
+def _choose_persistence(given: GivenOptions, has_workers: bool) -> tuple[bool, str]:
+    if not has_workers:
+        return False, _NO_WORKERS
+    if given.persistent_workers == "auto":
+        return True, "no epoch waits for workers to start"
+    return given.persistent_workers, _GIVEN
+
+
+def _choose_start_method(
+    machine: Machine, given: GivenOptions, has_workers: bool
+) -> tuple[str | None, str]:
+    method = machine.start_method
+    if not has_workers:
+        return None, _NO_WORKERS
+    if given.multiprocessing_context is None:
+        return method, "the default of multiprocessing"
+    if given.multiprocessing_context != "auto":
+        return given.multiprocessing_context, _GIVEN
+    if method != "fork" or machine.num_threads == 0:
+        return method, "the default of multiprocessing"
+    threads = f"{machine.num_threads} other threads are alive, whose locks a fork may freeze"
+    if "forkserver" in machine.start_methods and machine.is_main_importable:
+        return "forkserver", threads
+    return method, f"the main script cannot be imported again, though {threads}"
+
+
+def _choose_pinning(
+    machine: Machine, traits: DatasetTraits, given: GivenOptions
+) -> tuple[bool, str]:
+    if given.pin_memory != "auto":
+        return given.pin_memory, _GIVEN
+    if machine.accelerator not in _PINNING:
+        return False, "no accelerator that copies from pinned memory"
+    if machine.is_worker or machine.is_daemonic:
+        return False, "this process should leave the accelerator alone"
+    if traits.on_device:
+        return False, "the dataset is on the device already"
+    if given.device == "cpu":
+        return False, "batches stay on the CPU"
+    return True, f"copies to {machine.accelerator} are faster and overlap with computing"
+
+
+def _choose_transport(machine: Machine, given: GivenOptions) -> tuple[Transport, str]:
+    if given.transport != "auto":
+        return given.transport, _GIVEN
+    if machine.has_memory_files:
+        return "shared", "memory is reused from batch to batch"
+    return "torch", "this system has no anonymous memory files"
+
+
+def _explain_device(given: GivenOptions) -> tuple[str | None, str]:
+    if given.device is None:
+        return None, "not asked for"
+    return given.device, _GIVEN
+
+
+def _explain_batched(traits: DatasetTraits) -> tuple[bool, str]:
+    if traits.batched:
+        return True, "the dataset makes whole batches in one call"
+    return False, "samples are read one by one and collated"

@@ -1,0 +1,113 @@
+"""What settings need to know of a dataset and its sampler."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+from torch.utils.data import (
+    IterableDataset,
+    IterDataPipe,
+    MapDataPipe,
+    default_collate,
+)
+
+from fastloader._choose import DatasetTraits
+from fastloader.datasets._batched import as_batched
+
+__all__ = ["describe_dataset"]
+
+
+def describe_dataset(
+    dataset: Any,
+    *,
+    batch_size: int | None,
+    sampler: Iterable[Any] | None,
+    batch_sampler: Iterable[Any] | None,
+    drop_last: bool,
+    collate_fn: Any,
+) -> DatasetTraits:
+    """Look at a dataset without reading a sample.
+
+    Args:
+        dataset: Any dataset.
+        batch_size: As given to the loader, like all that follow.
+        sampler: As given.
+        batch_sampler: As given.
+        drop_last: As given.
+        collate_fn: As given.
+    """
+    is_iterable = isinstance(dataset, IterableDataset)
+    has_batches = batch_size is not None or batch_sampler is not None
+    on_device = any(tensor.is_cuda for tensor in _find_tensors(dataset))
+    tied = None
+    if on_device:
+        tied = "the dataset holds CUDA tensors, which forked workers cannot use"
+    elif isinstance(dataset, (IterDataPipe, MapDataPipe)):
+        tied = "a DataPipe divides its data by rules of its own"
+    return DatasetTraits(
+        is_iterable=is_iterable,
+        batched=(
+            has_batches
+            and collate_fn in {None, default_collate}
+            and as_batched(dataset) is not None
+        ),
+        is_sequence=type(dataset) in {list, tuple, range},
+        num_shards=_read_num_shards(dataset) if is_iterable else None,
+        num_batches=(
+            None
+            if is_iterable
+            else _count_batches(dataset, batch_size, sampler, batch_sampler, drop_last)
+        ),
+        tied=tied,
+        on_device=on_device,
+    )
+
+
+def _read_num_shards(dataset: Any) -> int | None:
+    """Return what Hugging Face's and other streams declare to divide among workers."""
+    for name in ("num_shards", "n_shards"):
+        value = getattr(dataset, name, None)
+        if isinstance(value, int) and value > 0:
+            return value
+    return None
+
+
+def _count_batches(
+    dataset: Any,
+    batch_size: int | None,
+    sampler: Iterable[Any] | None,
+    batch_sampler: Iterable[Any] | None,
+    drop_last: bool,
+) -> int | None:
+    if batch_sampler is not None:
+        return _length(batch_sampler)
+    num_samples = _length(dataset if sampler is None else sampler)
+    if num_samples is None or batch_size is None:
+        return num_samples
+    if type(batch_size) is not int or batch_size < 1:
+        return None  # torch refuses it with a message of its own
+    return num_samples // batch_size if drop_last else -(-num_samples // batch_size)
+
+
+def _length(sized: Any) -> int | None:
+    try:
+        return len(sized)
+    except Exception:  # noqa: BLE001 - no length is no reason to refuse a dataset
+        return None
+
+
+def _find_tensors(dataset: Any, depth: int = 3) -> Iterator[torch.Tensor]:
+    """Yield tensors that a dataset holds in plain sight: in attributes and first elements."""
+    if isinstance(dataset, torch.Tensor):
+        yield dataset
+        return
+    if depth == 0:
+        return
+    if isinstance(dataset, (list, tuple)):
+        parts: Iterable[Any] = dataset[:4]
+    elif isinstance(dataset, dict):
+        parts = list(dataset.values())[:4]
+    else:
+        parts = list(getattr(dataset, "__dict__", {}).values())
+    for part in parts:
+        yield from _find_tensors(part, depth - 1)

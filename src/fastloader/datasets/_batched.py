@@ -1,0 +1,337 @@
+"""Datasets that make whole batches: our protocol, and torch's own sets that can be adapted."""
+
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from operator import index as as_integer
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import (
+    ConcatDataset,
+    IterableDataset,
+    StackDataset,
+    Subset,
+    TensorDataset,
+    default_collate,
+)
+
+from fastloader._buffers import empty_batch
+from fastloader.datasets._wrapper import DatasetWrapper
+from fastloader.typing import Batch, BatchedDataset, Sample
+
+__all__ = ["as_batched"]
+
+
+def as_batched(dataset: Any) -> BatchedDataset | None:
+    """Return `dataset` as one that makes whole batches, or None if it cannot.
+
+    Adapted are, by their exact types, tensors and torch's `TensorDataset`, and `Subset`,
+    `ConcatDataset` and `StackDataset` of what makes whole batches, and our wrappers around
+    such. A class that has `get_batch` is taken as it is, unless a subclass has changed
+    ``__getitem__`` alone: its batches would not show the change.
+
+    Args:
+        dataset: Any dataset.
+    """
+    adapt = _ADAPTERS.get(type(dataset))
+    if adapt is not None:
+        return adapt(dataset)
+    if isinstance(dataset, DatasetWrapper):
+        return _adapt_wrapper(dataset)
+    if isinstance(dataset, IterableDataset) or not isinstance(dataset, BatchedDataset):
+        return None
+    return dataset if _keeps_up(type(dataset), "get_batch", "__getitem__") else None
+
+
+def _keeps_up(cls: type, batched: str, single: str) -> bool:
+    """Tell whether the class has method `batched`, not older than its method `single`.
+
+    Asked of the class: a wrapper that forwards unknown attributes has the method only in
+    appearance.
+    """
+    for owner in cls.__mro__:
+        if batched in vars(owner):
+            return True
+        if single in vars(owner):
+            return False
+    return False
+
+
+class _Adapter:
+    """A dataset of torch's, given a `get_batch`."""
+
+    def __init__(self, dataset: Any) -> None:
+        self._dataset = dataset
+
+    def __len__(self) -> int:
+        return len(self._dataset)
+
+    def __getitem__(self, index: int, /) -> Sample:
+        return self._dataset[index]
+
+    def get_batch(self, indices: Sequence[int], /) -> Batch:
+        raise NotImplementedError
+
+    def _collate_samples(self, indices: Sequence[Any]) -> Batch:
+        """Make a batch the plain way, for what the fast way cannot or need not know."""
+        return default_collate([self._dataset[index] for index in indices])
+
+
+class _Tensors(_Adapter):
+    """A tensor, or a `TensorDataset`."""
+
+    def __init__(self, dataset: Any, tensors: Sequence[torch.Tensor]) -> None:
+        super().__init__(dataset)
+        self._tensors = tensors
+        self._orders = [_channels_last_order(tensor) for tensor in tensors]
+        self._length = len(tensors[0])
+
+    def get_batch(self, indices: Sequence[int], /) -> Batch:
+        positions = _as_positions(indices, self._length)
+        if positions is None:
+            return self._collate_samples(indices)
+        batch = [
+            _gather(tensor, positions, order)
+            for tensor, order in zip(self._tensors, self._orders, strict=True)
+        ]
+        return batch if isinstance(self._dataset, TensorDataset) else batch[0]
+
+
+class _Subset(_Adapter):
+    def __init__(self, subset: Subset[Any], base: BatchedDataset) -> None:
+        super().__init__(subset)
+        self._base = base
+
+    def get_batch(self, indices: Sequence[int], /) -> Batch:
+        chosen = self._dataset.indices
+        if isinstance(chosen, (torch.Tensor, np.ndarray)):
+            chosen = chosen.tolist() if len(chosen) <= len(indices) else chosen
+            return self._base.get_batch([as_integer(chosen[index]) for index in indices])
+        return self._base.get_batch([chosen[index] for index in indices])
+
+
+class _Concatenation(_Adapter):
+    def __init__(
+        self, concatenation: ConcatDataset[Any], parts: Sequence[BatchedDataset]
+    ) -> None:
+        super().__init__(concatenation)
+        self._parts = parts
+        self._ends = concatenation.cumulative_sizes
+
+    def get_batch(self, indices: Sequence[int], /) -> Batch:
+        length = self._ends[-1]
+        rows: dict[int, list[int]] = {}
+        places: dict[int, list[int]] = {}
+        for place, index in enumerate(indices):
+            position = as_integer(index)
+            position += length if position < 0 else 0
+            if not 0 <= position < length:
+                return self._collate_samples(indices)  # raises what torch raises
+            part = bisect_right(self._ends, position)
+            rows.setdefault(part, []).append(position - (self._ends[part - 1] if part else 0))
+            places.setdefault(part, []).append(place)
+        batches = [self._parts[part].get_batch(wanted) for part, wanted in rows.items()]
+        if len(batches) == 1:
+            return batches[0]
+        try:
+            return _merge(batches, [torch.tensor(place) for place in places.values()])
+        except _UnlikeError:
+            return self._collate_samples(indices)
+
+
+class _Stack(_Adapter):
+    """A `StackDataset`: its parts side by side, by position or by name."""
+
+    def __init__(self, stack: StackDataset[Any], parts: Mapping[Any, BatchedDataset]) -> None:
+        super().__init__(stack)
+        self._parts = parts
+
+    def get_batch(self, indices: Sequence[int], /) -> Batch:
+        batches = {name: part.get_batch(indices) for name, part in self._parts.items()}
+        return batches if isinstance(self._dataset.datasets, dict) else list(batches.values())
+
+
+class _Wrapped(_Adapter):
+    """A wrapper of ours around an adapted dataset."""
+
+    def __init__(self, wrapper: DatasetWrapper, base: BatchedDataset) -> None:
+        super().__init__(wrapper)
+        self._base = base
+
+    def get_batch(self, indices: Sequence[int], /) -> Batch:
+        return self._dataset.transform_batch(self._base.get_batch(indices), indices)
+
+
+def _adapt_wrapper(wrapper: DatasetWrapper) -> BatchedDataset | None:
+    cls = type(wrapper)
+    if _keeps_up(cls, "get_batch", "__getitem__"):  # written by the user
+        return wrapper if isinstance(wrapper, BatchedDataset) else None
+    base = as_batched(wrapper.dataset)
+    is_ours = cls.__getitem__ is DatasetWrapper.__getitem__
+    if base is None or not is_ours or not _keeps_up(cls, "transform_batch", "transform_sample"):
+        return None
+    return _Wrapped(wrapper, base)
+
+
+def _adapt_tensor(tensor: torch.Tensor) -> BatchedDataset | None:
+    return _Tensors(tensor, [tensor]) if _is_plain(tensor) else None
+
+
+def _adapt_tensors(dataset: TensorDataset) -> BatchedDataset | None:
+    tensors = dataset.tensors
+    if tensors and all(map(_is_plain, tensors)):
+        return _Tensors(dataset, tensors)
+    return None
+
+
+def _adapt_subset(subset: Subset[Any]) -> BatchedDataset | None:
+    base = as_batched(subset.dataset)
+    return None if base is None else _Subset(subset, base)
+
+
+def _adapt_concatenation(concatenation: ConcatDataset[Any]) -> BatchedDataset | None:
+    parts = [as_batched(dataset) for dataset in concatenation.datasets]
+    known = [part for part in parts if part is not None]
+    return _Concatenation(concatenation, known) if len(known) == len(parts) else None
+
+
+def _adapt_stack(stack: StackDataset[Any]) -> BatchedDataset | None:
+    datasets = stack.datasets
+    named = datasets if isinstance(datasets, dict) else dict(enumerate(datasets))
+    parts = {name: as_batched(dataset) for name, dataset in named.items()}
+    known = {name: part for name, part in parts.items() if part is not None}
+    return _Stack(stack, known) if len(known) == len(parts) else None
+
+
+_ADAPTERS: Mapping[type, Callable[[Any], BatchedDataset | None]] = {
+    torch.Tensor: _adapt_tensor,
+    TensorDataset: _adapt_tensors,
+    Subset: _adapt_subset,
+    ConcatDataset: _adapt_concatenation,
+    StackDataset: _adapt_stack,
+}
+
+
+def _is_plain(tensor: torch.Tensor) -> bool:
+    """Tell whether selecting rows gives what stacking them gives."""
+    return (
+        type(tensor) is torch.Tensor
+        and tensor.layout is torch.strided
+        and tensor.device.type in {"cpu", "cuda"}
+        and tensor.ndim > 0
+        and not tensor.is_nested
+        and not tensor.is_quantized
+    )
+
+
+def _as_positions(indices: Sequence[Any], length: int) -> torch.Tensor | None:
+    """Return indices as an int64 tensor of non-negative numbers.
+
+    None stands for indices that mean something else than a row: ``tensor[True]`` or
+    ``tensor[tensor([3])]`` add an axis.
+    """
+    if not len(indices):
+        return None
+    if set(map(type, indices)) != {int}:
+        if not all(map(_is_row, indices)):
+            return None
+        indices = [as_integer(index) for index in indices]
+    if min(indices) < 0:
+        indices = [index + length if index < 0 else index for index in indices]
+    return torch.tensor(indices, dtype=torch.int64, device="cpu")
+
+
+def _is_row(index: Any) -> bool:
+    if isinstance(index, (torch.Tensor, np.ndarray)):
+        return index.ndim == 0 and index.dtype not in {torch.bool, np.dtype(np.bool_)}
+    return hasattr(index, "__index__") and not isinstance(index, (bool, np.bool_))
+
+
+_SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
+"""Torch lacks some functions for these, and moving bytes needs no sign."""
+
+
+def _gather(
+    tensor: torch.Tensor, positions: torch.Tensor, order: Sequence[int] | None
+) -> torch.Tensor:
+    """Return rows of a tensor, as stacking them one by one would.
+
+    Args:
+        tensor: Where to take them from.
+        positions: Which ones.
+        order: Order of the axes in memory, if it is another one.
+    """
+    if tensor.dtype in _SIGNED:
+        rows = _gather(tensor.view(_SIGNED[tensor.dtype]), positions, order)
+        return rows.view(tensor.dtype)
+    if order is not None:
+        inverse = [order.index(axis) for axis in range(tensor.ndim)]
+        return _gather(tensor.permute(*order), positions, None).permute(inverse)
+    if tensor.device.type != "cpu" or tensor.requires_grad:
+        return tensor.index_select(0, positions.to(tensor.device))
+    out = empty_batch((len(positions), *tensor.shape[1:]), tensor.dtype)
+    return torch.index_select(tensor, 0, positions, out=out)
+
+
+def _channels_last_order(tensor: torch.Tensor) -> list[int] | None:
+    """Return the order of axes in memory if stacking keeps channels last, as it does for some.
+
+    Convolutions may be faster on batches of that order.
+    """
+    if tensor.is_contiguous() or tensor.ndim not in {4, 5} or not len(tensor):
+        return None
+    stacked = torch.stack([tensor[0].detach()] * 2)
+    is_kept = not stacked.is_contiguous()
+    return [0, *range(2, tensor.ndim), 1] if is_kept else None
+
+
+class _UnlikeError(Exception):
+    """Parts of a batch that only collating the samples can put together."""
+
+
+def _merge(batches: Sequence[Any], places: Sequence[torch.Tensor]) -> Batch:
+    """Put batches of different parts together, each sample in its place.
+
+    Raises:
+        _UnlikeError: If the batches differ in more than their length.
+    """
+    first = batches[0]
+    kind = type(first)
+    if any(type(batch) is not kind for batch in batches):
+        raise _UnlikeError
+    if kind is torch.Tensor:
+        return _merge_tensors(batches, places)
+    if kind is dict and all(batch.keys() == first.keys() for batch in batches):
+        return {name: _merge([batch[name] for batch in batches], places) for name in first}
+    is_named = issubclass(kind, tuple) and hasattr(kind, "_fields")
+    if (kind is list or is_named) and all(len(batch) == len(first) for batch in batches):
+        fields = [_merge(field, places) for field in zip(*batches, strict=True)]
+        return kind(*fields) if is_named else fields
+    raise _UnlikeError
+
+
+def _merge_tensors(
+    batches: Sequence[torch.Tensor], places: Sequence[torch.Tensor]
+) -> torch.Tensor:
+    """Do so with tensors.
+
+    Raises:
+        _UnlikeError: If shapes or types of the samples differ.
+    """
+    first = batches[0]
+    if any(
+        batch.shape[1:] != first.shape[1:]
+        or batch.dtype != first.dtype
+        or batch.device.type != "cpu"
+        or batch.requires_grad
+        or not batch.is_contiguous()
+        for batch in batches
+    ):
+        raise _UnlikeError
+    length = sum(map(len, batches))
+    merged = empty_batch((length, *first.shape[1:]), first.dtype)
+    signed = _SIGNED.get(first.dtype, first.dtype)
+    for batch, place in zip(batches, places, strict=True):
+        merged.view(signed).index_copy_(0, place, batch.view(signed))
+    return merged

@@ -1,0 +1,1 @@
+"""The order in which samples are read, and the seed of an epoch."""

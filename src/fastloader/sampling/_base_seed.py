@@ -1,0 +1,38 @@
+"""The seed of an epoch: torch's draw where torch's order is drawn, else without a trace."""
+
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+
+from fastloader._seeding import derive_seed
+
+__all__ = ["draw_seed", "draws_on_cpu", "peek_seed"]
+
+
+def draw_seed(generator: torch.Generator | None) -> int:
+    """Draw the number that torch's loader draws at the start of each epoch.
+
+    Args:
+        generator: Where from; None takes torch's global generator.
+    """
+    device = torch.device("cpu") if generator is None else generator.device
+    drawn = torch.empty((), dtype=torch.int64, device=device).random_(generator=generator)
+    return int(drawn.item())
+
+
+def peek_seed(epoch: int) -> int:
+    """Derive a seed from the state of torch's global generator without moving it.
+
+    Args:
+        epoch: Number of the epoch, so that epochs differ while the state stays the same.
+    """
+    generator = torch.Generator()
+    generator.set_state(torch.get_rng_state())
+    return derive_seed(draw_seed(generator), epoch)
+
+
+def draws_on_cpu() -> AbstractContextManager[object]:
+    """Make the CPU torch's default device while torch draws seeds: its generators are there."""
+    if torch.get_default_device().type == "cpu":
+        return nullcontext()
+    return torch.device("cpu")

@@ -1,0 +1,128 @@
+"""Compact samplers give torch's order and leave the generators where torch leaves them."""
+
+import tracemalloc
+from itertools import islice
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.utils.data import (
+    BatchSampler,
+    DistributedSampler,
+    RandomSampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+)
+
+from fastloader.sampling._compact import compact_sampler
+
+
+class Unsized:
+    def __iter__(self):
+        return iter([2, 0, 1])
+
+
+samplers = st.builds(
+    lambda length, num_samples, replacement, own, batch: {
+        "length": length,
+        "num_samples": num_samples,
+        "replacement": replacement,
+        "own": own,
+        "batch": batch,
+    },
+    length=st.integers(1, 70),
+    num_samples=st.none() | st.integers(1, 150),
+    replacement=st.booleans(),
+    own=st.booleans(),
+    batch=st.none() | st.tuples(st.integers(1, 20), st.booleans()),
+)
+
+
+def build(length, num_samples, replacement, own, batch):
+    generator = torch.Generator().manual_seed(5) if own else None
+    sampler = RandomSampler(
+        range(length), replacement=replacement, num_samples=num_samples, generator=generator
+    )
+    return (BatchSampler(sampler, *batch) if batch else sampler), generator
+
+
+@given(options=samplers, num_read=st.none() | st.integers(0, 30))
+def test_order_and_generators_are_torchs_at_every_moment(options, num_read):
+    outcomes = []
+    for compact in (lambda sampler: sampler, compact_sampler):
+        torch.manual_seed(3)
+        sampler, generator = build(**options)
+        iterable = compact(sampler)
+        epochs = [list(islice(iter(iterable), num_read)) for _ in range(2)]
+        state = torch.get_rng_state().tolist()
+        own = None if generator is None else generator.get_state().tolist()
+        outcomes.append((epochs, state, own))
+
+    assert outcomes[1] == outcomes[0]
+
+
+@pytest.mark.parametrize("drop_last", [False, True])
+@pytest.mark.parametrize("source", [SequentialSampler(range(7)), [5, 1, 1], Unsized()], ids=str)
+def test_batches_over_any_sampler_are_torchs(source, drop_last):
+    batches = BatchSampler(source, 2, drop_last)
+
+    assert list(compact_sampler(batches)) == list(batches)
+
+
+def test_the_length_is_the_samplers():
+    batches = BatchSampler(SequentialSampler(range(7)), 2, drop_last=False)
+
+    assert len(compact_sampler(batches)) == 4
+
+
+def test_a_subclass_keeps_its_own_order():
+    class Backwards(RandomSampler):
+        def __iter__(self):
+            return iter([2, 1, 0])
+
+    assert list(compact_sampler(Backwards(range(3)))) == [2, 1, 0]
+
+
+def test_another_generator_can_stand_in_for_the_samplers():
+    sampler = RandomSampler(range(50), generator=torch.Generator().manual_seed(1))
+    expected = list(RandomSampler(range(50), generator=torch.Generator().manual_seed(2)))
+
+    order = list(compact_sampler(sampler, torch.Generator().manual_seed(2)))
+
+    assert order == expected
+
+
+@pytest.mark.parametrize(
+    "sampler",
+    [
+        RandomSampler(range(6)),
+        RandomSampler(range(6), replacement=True),
+        SubsetRandomSampler(range(6)),
+        WeightedRandomSampler([1.0] * 6, 6),
+        DistributedSampler(range(6), num_replicas=2, rank=0),
+        BatchSampler(SubsetRandomSampler(range(6)), 2, drop_last=False),
+    ],
+    ids=["shuffled", "with replacement", "subset", "weighted", "distributed", "batches"],
+)
+def test_indices_are_drawn_on_the_cpu_whatever_the_default_device_is(sampler):
+    torch.manual_seed(0)
+    expected = list(sampler)
+    torch.manual_seed(0)
+    torch.set_default_device("meta")
+    try:
+        assert list(compact_sampler(sampler)) == expected
+    finally:
+        torch.set_default_device(None)
+
+
+def test_a_long_order_is_not_made_a_list():
+    sampler = compact_sampler(BatchSampler(RandomSampler(range(300_000)), 8, drop_last=False))
+
+    tracemalloc.start()
+    next(iter(sampler))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert peak < 1_000_000

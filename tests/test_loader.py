@@ -1,0 +1,513 @@
+"""FastLoader is a DataLoader: same options, same order, same batches, and it explains itself."""
+
+import copy
+import inspect
+import logging
+import multiprocessing
+import os
+import pickle
+import warnings
+
+import pytest
+import torch
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    TensorDataset,
+    default_collate,
+)
+
+import fastloader
+from fastloader import FastLoader
+from fastloader.errors import EmptyEpochError, SettingsError
+
+AUTOMATIC = {
+    "num_workers",
+    "pin_memory",
+    "multiprocessing_context",
+    "prefetch_factor",
+    "persistent_workers",
+}
+OWN = ["seed", "device", "transport"]
+
+
+class Squares(Dataset):
+    def __init__(self, length=10):
+        self.length = length
+
+    def __len__(self):
+        return self.length
+
+    def __getitem__(self, index):
+        return torch.tensor([float(index) ** 2])
+
+
+class Draws(Squares):
+    def __getitem__(self, index):
+        return torch.rand(1)
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        return iter(range(6))
+
+
+class Sharded(Stream):
+    num_shards = 3
+
+
+def numbers(loader):
+    return [
+        int(number)
+        for batch in loader
+        for number in torch.as_tensor(batch, device="cpu").flatten()
+    ]
+
+
+def test_the_signature_is_torchs_followed_by_our_options():
+    stock = list(inspect.signature(DataLoader.__init__).parameters.values())
+    ours = list(inspect.signature(FastLoader.__init__).parameters.values())
+
+    assert [(p.name, p.kind) for p in ours[: len(stock)]] == [(p.name, p.kind) for p in stock]
+    assert [p.name for p in ours[len(stock) :]] == OWN
+    for parameter, stocks in zip(ours, stock, strict=False):
+        expected = "auto" if parameter.name in AUTOMATIC else stocks.default
+        assert parameter.default == expected
+
+
+def test_public_attributes_are_exactly_the_options():
+    options = set(inspect.signature(FastLoader.__init__).parameters)
+    attributes = {name for name in vars(FastLoader([1, 2])) if not name.startswith("_")}
+
+    assert attributes == options - {"self", "shuffle", "multiprocessing_context"}
+
+
+@pytest.mark.parametrize(
+    ("dataset", "options", "expected"),
+    [
+        (Squares(), {}, [("num_workers", None)]),
+        (TensorDataset(torch.arange(4)), {}, [("num_workers", 0), ("batched", True)]),
+        ([1, 2, 3], {}, [("num_workers", 0), ("batched", False)]),
+        (Squares(), {"num_workers": 0}, [("prefetch_factor", None), ("timeout", 0)]),
+        (Squares(), {"num_workers": 1}, [("prefetch_factor", 2), ("persistent_workers", True)]),
+        (Squares(), {"num_workers": 1, "prefetch_factor": 5}, [("prefetch_factor", 5)]),
+        (
+            Squares(),
+            {"num_workers": 1, "persistent_workers": False},
+            [("persistent_workers", False)],
+        ),
+        (Squares(), {"transport": "torch"}, [("transport", "torch")]),
+        (Squares(), {"device": "cpu"}, [("device", "cpu")]),
+    ],
+    ids=[
+        "opaque",
+        "batched",
+        "list",
+        "no workers",
+        "a worker",
+        "prefetch",
+        "short-lived workers",
+        "transport",
+        "device",
+    ],
+)
+def test_settings_are_the_attributes_and_each_has_a_reason(dataset, options, expected):
+    loader = FastLoader(dataset, **options)
+
+    settings = loader.settings
+
+    for name, value in expected:
+        if value is not None:
+            assert getattr(settings, name) == value
+        assert settings.reasons[name]
+        assert name in loader.explain()
+    for name in (
+        "num_workers",
+        "prefetch_factor",
+        "persistent_workers",
+        "pin_memory",
+        "timeout",
+    ):
+        assert getattr(settings, name) == getattr(loader, name)
+
+
+def test_settings_follow_an_attribute_that_is_set_later():
+    loader = FastLoader(Squares(), num_workers=2)
+
+    loader.num_workers = 1
+
+    assert loader.settings.num_workers == 1
+    assert loader.settings.reasons["num_workers"] == "set after construction"
+
+
+@pytest.mark.parametrize("options", [{}, {"num_workers": 0}, {"num_workers": 1}], ids=str)
+@pytest.mark.parametrize(
+    "dataset", [Squares(), TensorDataset(torch.arange(4))], ids=["opaque", "batched"]
+)
+def test_a_loader_made_anew_from_the_attributes_is_the_same(dataset, options):
+    loader = FastLoader(dataset, shuffle=True, seed=3, **options)
+    attributes = {
+        name: value for name, value in vars(loader).items() if not name.startswith("_")
+    }
+    for name in ("batch_size", "batch_sampler", "drop_last"):
+        del attributes[name]
+
+    again = FastLoader(**attributes)
+
+    changed = {
+        name
+        for name in attributes
+        if getattr(again, name) is not attributes[name]
+        and getattr(again, name) != attributes[name]
+    }
+    assert changed == set()
+    assert numbers(again) == numbers(loader)
+
+
+def test_choices_are_logged_once_and_not_printed(caplog, capsys):
+    with caplog.at_level(logging.DEBUG, "fastloader"):
+        FastLoader(Squares())
+
+    assert [record.levelname for record in caplog.records] == ["DEBUG"]
+    assert capsys.readouterr() == ("", "")
+
+
+def test_the_alias_loader_is_the_loader_and_no_attribute():
+    loader = FastLoader([1, 2, 3])
+
+    assert numbers(loader.loader) == [1, 2, 3]
+    assert "loader" not in vars(loader)
+
+
+def test_the_class_can_be_subscripted():
+    assert FastLoader[torch.Tensor].__origin__ is FastLoader
+
+
+# Errors
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"num_workers": -1}, ValueError, "num_workers option should be non-negative"),
+        ({"timeout": -1}, ValueError, "timeout option should be non-negative"),
+        ({"prefetch_factor": -1, "num_workers": 1}, ValueError, "should be non-negative"),
+        ({"prefetch_factor": 0, "num_workers": 1}, ValueError, "prefetch_factor"),
+        (
+            {"num_workers": 0, "multiprocessing_context": "spawn"},
+            ValueError,
+            r"\(num_workers > 0\), but got",
+        ),
+        (
+            {"num_workers": 1, "multiprocessing_context": "bad"},
+            ValueError,
+            "valid start method",
+        ),
+        ({"num_workers": 1, "multiprocessing_context": object()}, TypeError, "valid context"),
+        ({"sampler": [1], "shuffle": True}, ValueError, "mutually exclusive"),
+        ({"batch_size": None, "drop_last": True}, ValueError, "batch_size=None"),
+        ({"batch_size": 0}, ValueError, "batch_size"),
+        ({"no_such_option": 1}, TypeError, "no_such_option"),
+        ({"transport": "pigeon"}, ValueError, "transport"),
+        ({"seed": -1}, ValueError, "seed"),
+        ({"seed": 1, "generator": torch.Generator()}, ValueError, "generator"),
+    ],
+    ids=str,
+)
+def test_options_that_cannot_work_are_refused(options, error, words):
+    with pytest.raises(error, match=words):
+        FastLoader(Squares(), **options)
+
+
+def test_one_warning_names_all_worker_options_that_have_no_effect():
+    with pytest.warns(UserWarning, match="num_workers is 0") as caught:
+        loader = FastLoader(
+            Squares(), num_workers=0, prefetch_factor=4, persistent_workers=True, timeout=5
+        )
+
+    [warning] = caught
+    text = str(warning.message)
+    assert all(
+        name in text for name in ("prefetch_factor=4", "persistent_workers", "timeout=5")
+    )
+    assert warning.filename == __file__
+    assert numbers(loader) == [number**2 for number in range(10)]
+
+
+def test_worker_options_of_a_loader_that_chose_no_workers_are_ignored_in_silence():
+    loader = FastLoader(TensorDataset(torch.arange(3)), prefetch_factor=4, timeout=5)
+
+    assert (loader.num_workers, loader.prefetch_factor, loader.timeout) == (0, None, 0)
+    assert "prefetch_factor=4" in loader.explain()
+
+
+@pytest.mark.parametrize("value", ["-1", "two"])
+def test_an_override_that_is_no_number_is_refused(monkeypatch, value):
+    monkeypatch.setenv("FASTLOADER_NUM_WORKERS", value)
+
+    with pytest.raises(SettingsError, match="FASTLOADER_NUM_WORKERS"):
+        FastLoader(Squares())
+
+
+def test_the_override_stands_in_for_the_automatic_count_only(monkeypatch):
+    monkeypatch.setenv("FASTLOADER_NUM_WORKERS", "2")
+
+    assert FastLoader(Squares()).num_workers == 2
+    assert FastLoader(Squares(), num_workers=1).num_workers == 1
+
+
+def test_an_empty_dataset_cannot_be_shuffled_and_the_error_says_so():
+    with pytest.raises(EmptyEpochError, match="dataset is empty"):
+        FastLoader([], shuffle=True)
+
+
+def test_an_empty_dataset_gives_no_batches():
+    assert list(FastLoader([], batch_size=2, drop_last=True)) == []
+
+
+def test_an_epoch_that_drop_last_leaves_empty_is_an_error():
+    loader = FastLoader([1, 2, 3], batch_size=4, drop_last=True)
+
+    with pytest.raises(EmptyEpochError, match=r"3 samples .* batch_size=4"):
+        iter(loader)
+
+
+# Order and seeds
+
+
+@pytest.mark.parametrize(
+    "dataset", [Squares(), TensorDataset(torch.arange(10))], ids=["opaque", "batched"]
+)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"shuffle": True},
+        {"shuffle": True, "batch_size": None},
+        {"sampler": RandomSampler(range(10), replacement=True, num_samples=70)},
+        {"batch_sampler": BatchSampler(RandomSampler(range(10)), 3, drop_last=True)},
+        {"sampler": torch.utils.data.SubsetRandomSampler(range(5))},
+    ],
+    ids=["shuffle", "single", "with replacement", "batch sampler", "subset"],
+)
+def test_order_and_global_state_are_torchs_in_every_epoch(dataset, options):
+    outcomes = []
+    for cls in (DataLoader, FastLoader):
+        torch.manual_seed(7)
+        loader = cls(dataset, num_workers=0, **options)
+        epochs = [[default_collate([batch]) for batch in loader] for _ in range(3)]
+        outcomes.append((str(epochs), torch.rand(1).item()))
+
+    assert outcomes[1] == outcomes[0]
+
+
+def test_order_is_torchs_for_the_same_generator():
+    orders = [
+        [numbers(loader), numbers(loader)]
+        for loader in (
+            cls(
+                range(30),
+                shuffle=True,
+                generator=torch.Generator().manual_seed(4),
+                num_workers=0,
+            )
+            for cls in (DataLoader, FastLoader)
+        )
+    ]
+
+    assert orders[1] == orders[0]
+
+
+@pytest.mark.parametrize(
+    "dataset",
+    [range(9), TensorDataset(torch.arange(9)), Stream()],
+    ids=["opaque", "batched", "iterable"],
+)
+def test_a_loader_that_does_not_shuffle_leaves_the_global_state_alone(dataset):
+    before = torch.get_rng_state()
+
+    list(FastLoader(dataset, num_workers=0))
+
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_an_iterable_dataset_that_shuffles_itself_still_moves_the_global_state():
+    class Shuffled(IterableDataset):
+        def __iter__(self):
+            return iter(torch.randperm(50).tolist())
+
+    loader = FastLoader(Shuffled(), num_workers=0)
+
+    assert numbers(loader) != numbers(loader)
+
+
+def test_a_seed_decides_the_order_alone_and_differs_by_epoch():
+    torch.manual_seed(1)
+    first = FastLoader(range(50), shuffle=True, seed=5)
+    epochs = [numbers(first), numbers(first)]
+    before = torch.get_rng_state()
+    torch.manual_seed(2)
+    second = FastLoader(range(50), shuffle=True, seed=5)
+
+    assert [numbers(second), numbers(second)] == epochs
+    assert epochs[0] != epochs[1]
+    assert sorted(epochs[1]) == list(range(50))
+    assert numbers(FastLoader(range(50), shuffle=True, seed=6)) != epochs[0]
+    assert torch.equal(before, torch.manual_seed(1).get_state())
+
+
+def test_a_broken_off_epoch_does_not_change_the_order_of_the_next():
+    whole = FastLoader(range(50), shuffle=True, seed=5)
+    orders = [numbers(whole), numbers(whole)]
+    broken = FastLoader(range(50), shuffle=True, seed=5)
+    for _ in broken:
+        break
+
+    assert numbers(broken) == orders[1]
+
+
+def test_samplers_are_of_torchs_types():
+    kinds = [
+        type(FastLoader(range(3), shuffle=shuffle, seed=seed).sampler)
+        for shuffle, seed in ((False, None), (True, None), (True, 1))
+    ]
+
+    assert kinds == [SequentialSampler, RandomSampler, RandomSampler]
+
+
+@pytest.mark.parametrize("num_workers", [0, pytest.param(1, marks=pytest.mark.multiprocess)])
+def test_order_is_drawn_on_the_cpu_whatever_the_default_device_is(num_workers):
+    dataset = [torch.tensor(number, device="cpu") for number in range(8)]
+    torch.set_default_device("meta")
+    try:
+        assert sorted(
+            numbers(FastLoader(dataset, shuffle=True, num_workers=num_workers))
+        ) == list(range(8))
+    finally:
+        torch.set_default_device(None)
+
+
+# Iteration
+
+
+def test_two_passes_at_once_do_not_disturb_each_other():
+    loader = FastLoader(range(6), batch_size=2)
+
+    assert [(int(a[0]), int(b[0])) for a, b in zip(loader, loader, strict=True)] == [
+        (0, 0),
+        (2, 2),
+        (4, 4),
+    ]
+
+
+@pytest.mark.multiprocess
+def test_a_change_of_the_dataset_between_epochs_is_seen_by_workers():
+    dataset = Squares(3)
+    loader = FastLoader(dataset, num_workers=1)
+    numbers(loader)
+
+    dataset.__class__ = type(
+        "Zeros", (Squares,), {"__getitem__": lambda self, index: torch.zeros(1)}
+    )
+
+    assert numbers(loader) == [0, 0, 0]
+
+
+def test_whole_batches_are_made_in_one_call():
+    calls = []
+
+    class Counting(Squares):
+        def get_batch(self, indices):
+            calls.append(list(indices))
+            return default_collate([self[index] for index in indices])
+
+    list(FastLoader(Counting(), batch_size=4))
+
+    assert calls == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+
+
+def test_a_collate_function_of_the_user_gets_samples():
+    def collate(samples):
+        return len(samples)
+
+    assert list(FastLoader(TensorDataset(torch.arange(5)), 2, collate_fn=collate)) == [2, 2, 1]
+
+
+def test_batches_that_are_kept_stay_as_they_were():
+    rows = torch.arange(40.0).repeat_interleave(20_000).view(40, 20_000)
+
+    batches = list(FastLoader(TensorDataset(rows), batch_size=4))
+
+    assert torch.equal(torch.cat([batch for [batch] in batches]), rows)
+
+
+@pytest.mark.parametrize(
+    "copied",
+    [copy.deepcopy, lambda loader: pickle.loads(pickle.dumps(loader))],
+    ids=["deepcopy", "pickle"],
+)
+def test_a_used_loader_can_be_copied(copied):
+    loader = FastLoader(Squares(), batch_size=4, num_workers=0)
+    expected = numbers(loader)
+
+    assert numbers(copied(loader)) == expected
+
+
+@pytest.mark.multiprocess
+def test_a_loader_with_running_workers_can_be_pickled():
+    loader = FastLoader(Squares(), num_workers=1, persistent_workers=True)
+    expected = numbers(loader)
+
+    assert numbers(pickle.loads(pickle.dumps(loader))) == expected
+
+
+def _workers_chosen(answers):
+    answers.put(FastLoader(Squares()).num_workers)
+
+
+@pytest.mark.multiprocess
+def test_no_workers_are_chosen_in_a_daemonic_process():
+    context = multiprocessing.get_context("fork")
+    answers = context.SimpleQueue()
+    process = context.Process(target=_workers_chosen, args=(answers,), daemon=True)
+    process.start()
+
+    assert answers.get() == 0
+    process.join()
+
+
+@pytest.mark.multiprocess
+@pytest.mark.parametrize("dataset", [Stream(), Sharded()], ids=["whole", "sharded"])
+def test_an_iterable_dataset_is_not_repeated(monkeypatch, dataset):
+    monkeypatch.setattr("fastloader._choose._MAX_WORKERS", 1)
+
+    assert numbers(FastLoader(dataset)) == list(range(6))
+
+
+def test_construction_with_defaults_gives_no_warning():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        FastLoader(Squares(), batch_size=2)
+
+
+def test_construction_does_not_fix_the_global_start_method():
+    FastLoader(Squares())
+
+    code = "import multiprocessing as m, fastloader; fastloader.FastLoader([1]); "
+    code += "assert m.get_start_method(allow_none=True) is None"
+    assert os.spawnv(os.P_WAIT, _python(), [_python(), "-c", code]) == 0
+
+
+def _python():
+    import sys
+
+    return sys.executable
+
+
+def test_the_package_exports_what_it_says():
+    assert fastloader.__all__ == sorted(fastloader.__all__)
+    assert all(hasattr(fastloader, name) for name in fastloader.__all__)
+    assert fastloader.__version__.count(".") == 2
