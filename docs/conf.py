@@ -2,6 +2,8 @@
 
 from importlib.metadata import version as installed_version
 
+from sphinx.application import Sphinx
+
 project = "FastLoader"
 author = "the FastLoader developers"
 copyright = f"2026, {author}"  # noqa: A001 - Sphinx asks for this name
@@ -31,5 +33,22 @@ suppress_warnings = ["ref.any"]
 
 # Of other projects; their object lists would have to be fetched.
 nitpick_ignore_regex = [
-    ("py:.*", r"(collections|concurrent|multiprocessing|numpy|np|os|pathlib|pyarrow|torch)\..*")
+    (
+        "py:.*",
+        r"(collections|concurrent|multiprocessing|numpy|np|os|pathlib|pyarrow|torch)\..*",
+    ),
+    ("py:.*", r".*\bT_co"),  # type variables have no page
 ]
+
+
+def _keep_colons(
+    _app: Sphinx, what: str, _name: str, _value: object, _options: object, lines: list[str]
+) -> None:
+    """Keep napoleon from taking what stands before a colon for the type of an attribute."""
+    if what in {"attribute", "data", "property"}:
+        lines[:0] = ["..", ""]  # an empty comment, as the line that it looks at
+
+
+def setup(app: Sphinx) -> None:
+    """Register what Sphinx calls."""
+    app.connect("autodoc-process-docstring", _keep_colons, priority=100)  # before napoleon
