@@ -3,9 +3,15 @@
 from collections.abc import Sequence
 
 import torch
+from torch.utils.data import DataLoader, Dataset, TensorDataset
 
+from fastloader import FastLoader, LoaderSettings, seed_everything
+from fastloader.datasets import Augment, DatasetWrapper, empty_batch
 from fastloader.errors import FastLoaderError, SettingsError
+from fastloader.transforms import RandomFlip, SpecAugment
 from fastloader.typing import Batch, BatchedDataset, Sample
+
+Pair = tuple[torch.Tensor, int]
 
 
 class Squares:
@@ -18,12 +24,52 @@ class Squares:
         return torch.tensor(index**2)
 
     def get_batch(self, indices: Sequence[int]) -> Batch:
-        return torch.tensor(list(indices)) ** 2
+        batch = empty_batch((len(indices),), torch.int64)
+        return torch.square(torch.tensor(indices), out=batch)
+
+
+class Pairs(Dataset[Pair]):
+    """What a user writes to be read one by one."""
+
+    def __getitem__(self, index: int) -> Pair:
+        return torch.zeros(1), index
+
+
+class Invert(DatasetWrapper):
+    """What a user writes around another dataset."""
+
+    def transform_images(self, images: torch.Tensor, indices: Sequence[int]) -> torch.Tensor:
+        return -images
 
 
 def takes_a_batched_dataset(dataset: BatchedDataset) -> Batch:
     """Use a dataset through the protocol."""
     return dataset.get_batch([0, 1])
+
+
+def makes_loaders() -> tuple[int, str, str]:
+    """Make loaders in the usual ways."""
+    generator: torch.Generator = seed_everything(3)
+    typed: FastLoader[Pair] = FastLoader(Pairs(), 4, True)
+    plain: DataLoader[Pair] = typed
+    FastLoader(
+        TensorDataset(torch.zeros(8, 1, 4, 4)),
+        batch_size=4,
+        shuffle=True,
+        num_workers="auto",
+        pin_memory=True,
+        multiprocessing_context="spawn",
+        generator=generator,
+        prefetch_factor=2,
+        persistent_workers="auto",
+        transport="torch",
+        device=torch.device("cpu"),
+    )
+    augmented = Augment(Invert(Pairs()), [RandomFlip(horizontal=1.0), SpecAugment()], seed=1)
+    settings: LoaderSettings = FastLoader(augmented, seed=1).to("cuda").settings
+    reason: str = settings.reasons["num_workers"]
+    takes_a_batched_dataset(Squares())
+    return len(plain), reason, typed.explain()
 
 
 error: type[FastLoaderError] = SettingsError
