@@ -1,7 +1,7 @@
 """Torch's own samplers in the same order, without a Python list of the whole permutation."""
 
 from collections.abc import Iterable, Iterator
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 import torch
@@ -57,6 +57,9 @@ class _CompactRandom(_Compact):
     """The order of `RandomSampler`."""
 
     def __iter__(self) -> Iterator[int]:
+        return chain.from_iterable(self._draw())
+
+    def _draw(self) -> Iterator[list[int]]:
         sampler: RandomSampler = self._sampler
         generator = self._generator if self._generator is not None else sampler.generator
         if generator is None:
@@ -69,10 +72,10 @@ class _CompactRandom(_Compact):
 
 def _draw_with_replacement(
     high: int, num_samples: int, generator: torch.Generator
-) -> Iterator[int]:
+) -> Iterator[list[int]]:
     for _ in range(num_samples // 32):  # torch's own size: another one draws other numbers
-        yield from _draw_integers(high, 32, generator)
-    yield from _draw_integers(high, num_samples % 32, generator)
+        yield _draw_integers(high, 32, generator)
+    yield _draw_integers(high, num_samples % 32, generator)
 
 
 def _draw_integers(high: int, size: int, generator: torch.Generator) -> list[int]:
@@ -84,17 +87,19 @@ def _draw_integers(high: int, size: int, generator: torch.Generator) -> list[int
 
 def _draw_permutations(
     length: int, num_samples: int, generator: torch.Generator
-) -> Iterator[int]:
+) -> Iterator[list[int]]:
     for _ in range(num_samples // length):
         yield from _draw_permutation(length, length, generator)
     # Also drawn when nothing of it is needed, as in torch: it moves the generator on.
     yield from _draw_permutation(length, num_samples % length, generator)
 
 
-def _draw_permutation(length: int, stop: int, generator: torch.Generator) -> Iterator[int]:
+def _draw_permutation(
+    length: int, stop: int, generator: torch.Generator
+) -> Iterator[list[int]]:
     indices = torch.randperm(length, generator=generator, device=generator.device)
     for start in range(0, stop, _CHUNK):
-        yield from indices[start : min(start + _CHUNK, stop)].tolist()
+        yield indices[start : min(start + _CHUNK, stop)].tolist()
 
 
 class _CompactBatches(_Compact):
