@@ -258,11 +258,12 @@ class Benchmark:
             raise BenchmarkError(f"there already is a configuration {name!r}.")
         self._configurations.append(_Configuration(name, group or name, prepare, options))
 
-    def main(self, *, baseline: str | None = None) -> None:
+    def main(self, *, baseline: str | None = None, in_groups: bool = False) -> None:
         """Run everything, print the table and write the JSON file when asked.
 
         Args:
             baseline: Group (or name) whose fastest member the others are compared with.
+            in_groups: Compare each with the first of its own group instead.
         """
         arguments = self.arguments()
         num_runs = 1 if arguments.smoke else arguments.runs
@@ -273,7 +274,7 @@ class Benchmark:
         ]
         facts = run_facts()  # before the work changes the load of the machine
         measurements, peaks = self._run(chosen, num_runs, warm_up=not arguments.smoke)
-        report = self._report(chosen, measurements, peaks, baseline)
+        report = self._report(chosen, measurements, peaks, baseline, in_groups=in_groups)
         _print_table(self.question, report)
         if arguments.smoke:
             print("smoke run: these numbers mean nothing.")
@@ -335,6 +336,8 @@ class Benchmark:
         measurements: Mapping[str, Sequence[Measurement]],
         peaks: Mapping[str, int],
         baseline: str | None,
+        *,
+        in_groups: bool,
     ) -> dict[str, Any]:
         results: dict[str, Any] = {}
         for one in chosen:
@@ -347,18 +350,29 @@ class Benchmark:
                     key: asdict(Summary.of([run[key] for run in runs])) for key in runs[0]
                 },
             }
+        if in_groups:
+            firsts: dict[str, str] = {}
+            for one in chosen:
+                firsts.setdefault(one.group, one.name)
+            for result in results.values():
+                _compare(result, results[firsts[result["group"]]])
+            return {"baseline": "the first of each group", "results": results}
         rivals = [one.name for one in chosen if baseline in {one.group, one.name}]
         if not rivals:
             return {"baseline": None, "results": results}
         best = min(rivals, key=lambda name: _median_wall(results[name]))
         for result in results.values():
-            # Round by round, so that what slows the machine for a while slows both.
-            ratios = [
-                theirs["wall_seconds"] / ours["wall_seconds"]
-                for theirs, ours in zip(results[best]["runs"], result["runs"], strict=True)
-            ]
-            result["times_baseline"] = asdict(Summary.of(ratios))
+            _compare(result, results[best])
         return {"baseline": best, "results": results}
+
+
+def _compare(result: dict[str, Any], rival: Mapping[str, Any]) -> None:
+    # Round by round, so that what slows the machine for a while slows both.
+    ratios = [
+        theirs["wall_seconds"] / ours["wall_seconds"]
+        for theirs, ours in zip(rival["runs"], result["runs"], strict=True)
+    ]
+    result["times_baseline"] = asdict(Summary.of(ratios))
 
 
 def _median_wall(result: Mapping[str, Any]) -> float:

@@ -1,0 +1,145 @@
+"""How much faster is a transform of a whole batch than one image after the other?
+
+256 images of 3 x 64 x 64, float32 and uint16, in one process. Each transform has two rows: its
+images one by one, collated, and the batch at once, with the same keys and the same result. The
+last rows do the same with `Augment`, and the first show what the key of a sample costs.
+
+    python benchmarks/bench_augment.py --json benchmarks/results/<date>-<machine>/augment.json
+"""
+
+import time
+
+import torch
+from torch.utils.data import default_collate
+
+from _harness import Benchmark, Run, Work
+from fastloader._keyed import sample_keys
+from fastloader.datasets import Augment
+from fastloader.transforms import (
+    ChannelDrop,
+    Cutout,
+    Draws,
+    GaussianBlur,
+    GaussianNoise,
+    RandomCrop,
+    RandomFlip,
+    RandomGamma,
+    RandomQuarterTurn,
+    RandomResizedCrop,
+    RandomScale,
+    RandomShift,
+    SpecAugment,
+    Transform,
+)
+
+TRANSFORMS: dict[str, Transform] = {
+    "flip": RandomFlip(),
+    "quarter turn": RandomQuarterTurn(),
+    "crop": RandomCrop(48),
+    "padded crop": RandomCrop(64, padding=8),
+    "resized crop": RandomResizedCrop(64),
+    "scale": RandomScale(),
+    "shift": RandomShift(per_channel=True),
+    "gamma": RandomGamma(),
+    "noise": GaussianNoise(),
+    "blur": GaussianBlur(),
+    "channel drop": ChannelDrop(),
+    "cutout": Cutout(),
+    "cutout, mean": Cutout(fill="mean"),
+    "SpecAugment": SpecAugment(),
+}
+DTYPES = {"float32": torch.float32, "uint16": torch.uint16}
+NUM_IMAGES = 256
+
+
+class Images:
+    """Images in memory, read one by one or as a batch."""
+
+    def __init__(self, images: torch.Tensor) -> None:
+        self.images = images
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return self.images[index]
+
+    def get_batch(self, indices: list[int]) -> torch.Tensor:
+        """Return the images at `indices`."""
+        return self.images[indices]
+
+
+def random_images(dtype: torch.dtype, count: int) -> torch.Tensor:
+    """Return the same images each time."""
+    images = torch.rand(count, 3, 64, 64, generator=torch.Generator().manual_seed(0))
+    return images if dtype.is_floating_point else (images * 60_000).to(dtype)
+
+
+def keys(count: int, *, is_batch: bool) -> Run:
+    """Make the keys of some samples."""
+
+    def run() -> Work:
+        start = time.perf_counter()
+        if is_batch:
+            sample_keys(1, 2, range(count))
+        else:
+            for index in range(count):
+                sample_keys(1, 2, [index])
+        microseconds = (time.perf_counter() - start) * 1e6 / count
+        return Work(samples=count, values={"microseconds_per_key": microseconds})
+
+    return run
+
+
+def transformed(transform_name: str, dtype: str, count: int, *, is_batch: bool) -> Run:
+    """Change images by a transform with the keys of an epoch."""
+    transform, images = TRANSFORMS[transform_name], random_images(DTYPES[dtype], count)
+    indices = range(count)
+
+    def run() -> Work:
+        if is_batch:
+            transform.batch(images, Draws.of(1, 2, indices))
+        else:
+            default_collate([
+                transform(image, Draws.of(1, 2, [index])) for index, image in enumerate(images)
+            ])
+        return Work(samples=count)
+
+    return run
+
+
+def augmented(dtype: str, count: int, *, is_batch: bool) -> Run:
+    """Read images through `Augment`."""
+    transforms = [RandomFlip(), RandomQuarterTurn(), RandomScale(), RandomShift(), Cutout()]
+    dataset = Augment(Images(random_images(DTYPES[dtype], count)), transforms)
+
+    def run() -> Work:
+        if is_batch:
+            dataset.get_batch(list(range(count)))
+        else:
+            default_collate([dataset[index] for index in range(count)])
+        return Work(samples=count)
+
+    return run
+
+
+if __name__ == "__main__":
+    benchmark = Benchmark(__doc__, isolate=False)
+    count = 8 if benchmark.arguments().smoke else NUM_IMAGES
+    for is_batch in (False, True):
+        way = "batch" if is_batch else "one by one"
+        many = count
+        benchmark.add(f"key, {way}", keys, group="key", count=many, is_batch=is_batch)
+    for dtype in DTYPES:
+        for name in TRANSFORMS:
+            group = f"{name}, {dtype}"
+            options = {"transform_name": name, "dtype": dtype, "count": count}
+            benchmark.add(
+                f"{group}, one by one", transformed, group=group, **options, is_batch=False
+            )
+            benchmark.add(f"{group}, batch", transformed, group=group, **options, is_batch=True)
+        group = f"Augment, {dtype}"
+        options = {"dtype": dtype, "count": count}
+        benchmark.add(f"{group}, one by one", augmented, group=group, **options, is_batch=False)
+        benchmark.add(f"{group}, batch", augmented, group=group, **options, is_batch=True)
+    benchmark.main(in_groups=True)
