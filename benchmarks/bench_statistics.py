@@ -1,0 +1,90 @@
+"""How fast are channel statistics, next to one pass of `numpy.mean` over the same pixels?
+
+Held fixed: 96 MiB of images of 3 channels in memory, one thread. The baseline is `numpy.mean`
+over one array: it reads every pixel once and gives one number. The datasets give single images
+without a copy, as a list of arrays does, or whole batches, gathered as a cache does. `numpy`
+for mean and standard deviation of each channel is there for comparison.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from _harness import Benchmark, Run, Work
+from fastloader.datasets import ChannelStatistics
+
+
+class InMemory:
+    """Images as a batched dataset."""
+
+    def __init__(self, images: "np.ndarray[Any, Any]") -> None:
+        self.images = torch.from_numpy(images)
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return self.images[index]
+
+    def get_batch(self, indices: Sequence[int]) -> torch.Tensor:
+        """Gather a batch."""
+        return torch.from_numpy(self.images.numpy()[indices])
+
+
+def pixels(dtype: str, size: int, smoke: bool) -> "np.ndarray[Any, Any]":
+    """Make images of 3 channels."""
+    num_images = (3 if smoke else 96) * 2**20 // (3 * size * size * np.dtype(dtype).itemsize)
+    shape = (num_images, 3, size, size)
+    return np.random.default_rng(0).integers(0, 200, shape, np.dtype(dtype))
+
+
+def mean(dtype: str, size: int, smoke: bool) -> Run:
+    """Only the mean of all pixels."""
+    images = pixels(dtype, size, smoke)
+
+    def run() -> Work:
+        images.mean()
+        return Work(samples=len(images), nbytes=images.nbytes)
+
+    return run
+
+
+def statistics(dtype: str, size: int, batched: bool, smoke: bool) -> Run:
+    """Mean and standard deviation of each channel."""
+    images = pixels(dtype, size, smoke)
+    dataset = InMemory(images) if batched else list(images)
+
+    def run() -> Work:
+        ChannelStatistics.of(dataset)
+        return Work(samples=len(images), nbytes=images.nbytes)
+
+    return run
+
+
+def standard_deviation(dtype: str, size: int, smoke: bool) -> Run:
+    """What `numpy.std` takes for the same."""
+    images = pixels(dtype, size, smoke)
+
+    def run() -> Work:
+        images.mean((0, 2, 3), dtype=np.float64)
+        images.std((0, 2, 3), dtype=np.float64)
+        return Work(samples=len(images), nbytes=images.nbytes)
+
+    return run
+
+
+if __name__ == "__main__":
+    benchmark = Benchmark(__doc__)
+    benchmark.parser.add_argument("--dtype", default="uint16", help="of the images")
+    benchmark.parser.add_argument(
+        "--size", type=int, default=224, help="pixels along each side"
+    )
+    arguments = benchmark.arguments()
+    shared = {"dtype": arguments.dtype, "size": arguments.size, "smoke": arguments.smoke}
+    benchmark.add("numpy.mean, one array", mean, **shared)
+    benchmark.add("ChannelStatistics, samples", statistics, batched=False, **shared)
+    benchmark.add("ChannelStatistics, batches", statistics, batched=True, **shared)
+    benchmark.add("numpy mean and std by channel", standard_deviation, **shared)
+    benchmark.main(baseline="numpy.mean, one array")

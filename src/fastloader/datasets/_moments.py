@@ -1,0 +1,254 @@
+"""Count, mean and sum of squared deviations of pixels, by channel, to be merged in any order.
+
+Integers of up to 16 bits are summed exactly: a float64 holds the sum of squares of a tile, and
+Python's integers the rest, so neither the order of the images nor the number of processes
+changes the result by one bit. Everything else takes the mean of each tile first and then the
+squared deviations from it (two passes over values in the CPU's cache), and tiles are merged by
+the formula of Chan, Golub and LeVeque, "Updating Formulae and a Pairwise Algorithm for
+Computing Sample Variances", 1979 (Stanford STAN-CS-79-773).
+"""
+
+import functools
+import operator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, TypeAlias, cast
+
+import numpy as np
+
+from fastloader.errors import StatisticsError
+
+__all__ = [
+    "ExactMoments",
+    "Moments",
+    "RoundedMoments",
+    "merge_moments",
+    "moments_from_dict",
+    "moments_of",
+]
+
+_Floats: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]
+
+# A tile of 1.5 MB stays in the CPU's cache between its three uses, and is large enough to make
+# calls from Python cheap. Its rows are short enough (below 10,000) for OpenBLAS to keep a dot
+# product in one thread. Both were measured; see benchmarks/bench_statistics.py.
+_TILE_VALUES = 196608
+_MAX_ROW = 2048
+_MIN_ROW = 256
+
+
+@dataclass(frozen=True, slots=True)
+class ExactMoments:
+    """Moments of small integers: exact sums of the pixels of each channel."""
+
+    counts: tuple[int, ...]
+    """Number of pixels."""
+    sums: tuple[int, ...]
+    """Sum of the pixels."""
+    sums_of_squares: tuple[int, ...]
+    """Sum of the squares of the pixels."""
+
+    # Python divides integers of any size with one rounding.
+
+    @property
+    def means(self) -> tuple[float, ...]:
+        """Mean; 0 if there are no pixels."""
+        return tuple(s / max(n, 1) for n, s in zip(self.counts, self.sums, strict=True))
+
+    @property
+    def squares(self) -> tuple[float, ...]:
+        """Sum of squared deviations from the mean."""
+        columns = zip(self.counts, self.sums, self.sums_of_squares, strict=True)
+        return tuple((n * q - s * s) / max(n, 1) for n, s, q in columns)
+
+
+@dataclass(frozen=True, slots=True)
+class RoundedMoments:
+    """Moments of other numbers, in float64."""
+
+    counts: tuple[int, ...]
+    """Number of pixels of each channel."""
+    means: tuple[float, ...]
+    """Mean; 0 if there are no pixels."""
+    squares: tuple[float, ...]
+    """Sum of squared deviations from the mean."""
+
+
+Moments: TypeAlias = ExactMoments | RoundedMoments
+
+
+def moments_of(
+    pixels: np.ndarray[Any, Any], keep: np.ndarray[Any, Any] | None = None
+) -> Moments:
+    """Take the moments of some images.
+
+    Args:
+        pixels: Shape (N, C, P): images, channels, pixels; any real dtype.
+        keep: Which pixels count, of the same shape; None for all.
+    """
+    if keep is not None:
+        channels = range(pixels.shape[1])
+        chosen = [pixels[:, c][keep[:, c]].reshape(1, 1, -1) for c in channels]
+        return _side_by_side([moments_of(values) for values in chosen])
+    num_channels, num_pixels = pixels.shape[1:]
+    if pixels.size == 0:
+        nothing = (0,) * num_channels
+        return ExactMoments(nothing, nothing, nothing)
+    if _row_length(num_pixels) < min(num_pixels, _MIN_ROW):
+        # A prime number of pixels, or nearly: the odd ones are taken apart.
+        split = num_pixels - num_pixels % _MIN_ROW
+        head, tail = pixels[:, :, :split], pixels[:, :, split:]
+        return merge_moments(moments_of(head), moments_of(tail))
+    is_exact = pixels.dtype.kind in "bui" and pixels.dtype.itemsize <= 2
+    return _exact(pixels) if is_exact else _two_pass(pixels)
+
+
+def merge_moments(first: Moments, second: Moments) -> Moments:
+    """Return the moments of both sets of pixels together.
+
+    Args:
+        first: Some moments.
+        second: Others, of the same number of channels.
+    """
+    counts = _added(first.counts, second.counts)
+    if isinstance(first, ExactMoments) and isinstance(second, ExactMoments):
+        return ExactMoments(
+            counts,
+            _added(first.sums, second.sums),
+            _added(first.sums_of_squares, second.sums_of_squares),
+        )
+    columns = zip(
+        zip(first.counts, second.counts, strict=True),
+        zip(first.means, second.means, strict=True),
+        zip(first.squares, second.squares, strict=True),
+        strict=True,
+    )
+    merged = [_combine(*(np.array(pair, np.float64) for pair in column)) for column in columns]
+    return RoundedMoments(counts, *zip(*merged, strict=True))
+
+
+def moments_from_dict(values: Any) -> Moments:
+    """Make moments from what JSON keeps of them.
+
+    Args:
+        values: The fields of one of the classes, with lists for tuples.
+
+    Raises:
+        StatisticsError: If these are no moments.
+    """
+    is_exact = isinstance(values, dict) and "sums" in values
+    kind: type[Any] = ExactMoments if is_exact else RoundedMoments
+    try:
+        counts, *others = (values[field.name] for field in fields(kind))
+        number = int if is_exact else float
+        columns = [tuple(map(int, counts)), *(tuple(map(number, other)) for other in others)]
+    except (KeyError, TypeError, ValueError) as error:
+        raise StatisticsError(f"Expected moments of pixels, but got {error!r}.") from error
+    if len({len(column) for column in columns}) != 1:
+        raise StatisticsError("Expected moments of as many channels in each list.")
+    return cast("Moments", kind(*columns))
+
+
+def _added(first: tuple[int, ...], second: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(map(operator.add, first, second))
+
+
+def _side_by_side(channels: Sequence[Moments]) -> Moments:
+    """Return the moments of single channels as those of several."""
+    exact = [one for one in channels if isinstance(one, ExactMoments)]
+    if len(exact) == len(channels):
+        return ExactMoments(
+            tuple(one.counts[0] for one in exact),
+            tuple(one.sums[0] for one in exact),
+            tuple(one.sums_of_squares[0] for one in exact),
+        )
+    return RoundedMoments(
+        tuple(one.counts[0] for one in channels),
+        tuple(one.means[0] for one in channels),
+        tuple(one.squares[0] for one in channels),
+    )
+
+
+def _exact(pixels: np.ndarray[Any, Any]) -> ExactMoments:
+    num_images, num_channels, num_pixels = pixels.shape
+    rows = _in_short_rows(pixels)
+    sums, squares = np.empty((2, len(rows)))
+    for where, tile in _tiles(rows):
+        _row_dots(tile, _ONES[: tile.shape[1]], sums[where])
+        _row_dots(tile, tile, squares[where])
+    counts = (num_images * num_pixels,) * num_channels
+    return ExactMoments(counts, _whole(sums, pixels.shape), _whole(squares, pixels.shape))
+
+
+def _whole(row_sums: _Floats, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the sums of the rows of each channel, exactly."""
+    # 64 bits hold the squares of 2**31 pixels of 16 bits: far more than one call gets.
+    by_row = row_sums.astype(np.int64).reshape(shape[0], shape[1], -1)
+    return tuple(by_row.sum(axis=(0, 2)).tolist())
+
+
+def _two_pass(pixels: np.ndarray[Any, Any]) -> RoundedMoments:
+    num_images, num_channels, num_pixels = pixels.shape
+    rows = _in_short_rows(pixels)
+    means, squares = np.empty((2, len(rows)))
+    for where, tile in _tiles(rows):
+        _row_dots(tile, _ONES[: tile.shape[1]], means[where])
+        means[where] /= tile.shape[1]
+        np.subtract(tile, means[where, None], out=tile)
+        _row_dots(tile, tile, squares[where])
+    by_channel = [
+        part.reshape(num_images, num_channels, -1).swapaxes(0, 1).reshape(num_channels, -1)
+        for part in (means, squares)
+    ]
+    sizes = np.full(by_channel[0].shape[1], float(rows.shape[1]))
+    merged = [_combine(sizes, *parts) for parts in zip(*by_channel, strict=True)]
+    counts = (num_images * num_pixels,) * num_channels
+    return RoundedMoments(counts, *zip(*merged, strict=True))
+
+
+def _combine(counts: _Floats, means: _Floats, squares: _Floats) -> tuple[float, float]:
+    """Return mean and sum of squared deviations of all parts together (Chan et al., 1979)."""
+    total = counts.sum()
+    if total == 0:
+        return 0.0, 0.0
+    # Relative to one of the means, so that a large common offset costs no digits.
+    pivot = means[np.argmax(counts)]
+    mean = pivot + ((means - pivot) * counts).sum() / total
+    return float(mean), float(squares.sum() + (counts * (means - mean) ** 2).sum())
+
+
+def _in_short_rows(pixels: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return the pixels as rows of equal length, each within one channel of one image."""
+    return pixels.reshape(-1, _row_length(pixels.shape[2]))
+
+
+@functools.lru_cache(maxsize=64)
+def _row_length(num_pixels: int) -> int:
+    """Return the largest divisor of `num_pixels` that is short enough for a row."""
+    return next(n for n in range(min(num_pixels, _MAX_ROW), 0, -1) if num_pixels % n == 0)
+
+
+def _tiles(rows: np.ndarray[Any, Any]) -> Iterator[tuple[slice, _Floats]]:
+    """Yield the rows as float64 tiles, which may be written to, and where each stands."""
+    num_rows, length = rows.shape
+    step = max(1, _TILE_VALUES // length)
+    buffer = np.empty((min(step, num_rows), length))
+    for start in range(0, num_rows, step):
+        where = slice(start, min(start + step, num_rows))
+        tile = buffer[: where.stop - start]
+        np.copyto(tile, rows[where])
+        yield where, tile
+
+
+_ONES = np.ones(_MAX_ROW)
+
+
+if hasattr(np, "vecdot"):  # NumPy 2
+
+    def _row_dots(tile: _Floats, other: _Floats, out: _Floats) -> None:
+        np.vecdot(tile, other, out=out)
+
+else:
+
+    def _row_dots(tile: _Floats, other: _Floats, out: _Floats) -> None:
+        np.einsum("ij,...j->i", tile, other, out=out)

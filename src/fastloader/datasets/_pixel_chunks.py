@@ -1,0 +1,321 @@
+"""Read a dataset in chunks and take the moments of the pixels of each."""
+
+import math
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial, reduce
+from itertools import groupby
+from typing import Any, Literal, Self, TypeAlias
+
+import numpy as np
+import torch
+from torch.utils.data import Dataset
+
+from fastloader.datasets._fields import Field, Path, find_image, get_field
+from fastloader.datasets._moments import Moments, RoundedMoments, merge_moments, moments_of
+from fastloader.errors import StatisticsError
+
+__all__ = [
+    "ChannelAxis",
+    "NanPolicy",
+    "PixelChunks",
+    "PixelReader",
+    "as_pixels",
+    "merged",
+    "resolve_axis",
+]
+
+ChannelAxis: TypeAlias = int | Literal["auto"] | None
+NanPolicy: TypeAlias = Literal["raise", "omit"]
+
+_Array: TypeAlias = np.ndarray[Any, Any]
+
+# What is read at once: small enough to stay in the CPU's cache until it has been summed.
+_CHUNK_BYTES = 1 << 21
+# Images from this size on are summed one by one: to stack them would cost a copy.
+_LARGE_BYTES = 1 << 17
+
+# More only wait for memory, and for the thread that reads.
+_MAX_THREADS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class PixelReader:
+    """Finds the pixels of samples and takes their moments."""
+
+    path: Path
+    """Where the image is in a sample."""
+    channel_axis: int | None
+    """Axis of the channels in the image of one sample; None: all pixels are one channel."""
+    mask_path: Path | None = None
+    """Where the mask is, true for pixels that count; None: all count."""
+    nan_policy: NanPolicy = "raise"
+
+    @classmethod
+    def for_samples_like(
+        cls,
+        sample: Any,
+        *,
+        field: Field = None,
+        channel_axis: ChannelAxis = "auto",
+        mask: Field = None,
+        nan_policy: NanPolicy = "raise",
+    ) -> Self:
+        """Return a reader, with whatever was left open decided by one sample.
+
+        Args:
+            sample: Any sample of the dataset.
+            field: Where the image is in a sample; None: search.
+            channel_axis: As of the class; "auto": the first, unless the image has two axes.
+            mask: Where the mask is in a sample; None: there is none.
+            nan_policy: As of the class.
+        """
+        path = find_image(sample, field)
+        axis = resolve_axis(channel_axis, as_pixels(get_field(sample, path)).ndim)
+        mask_path = mask if mask is None or isinstance(mask, tuple) else (mask,)
+        return cls(path, axis, mask_path, nan_policy)
+
+    def of_batch(self, batch: Any, indices: Sequence[Any]) -> Moments:
+        """Take the moments of a collated batch.
+
+        Args:
+            batch: A batch of the dataset.
+            indices: Index of each sample, to be named in an error.
+        """
+        masks = None if self.mask_path is None else as_pixels(get_field(batch, self.mask_path))
+        return self._of_images(as_pixels(get_field(batch, self.path)), masks, indices)
+
+    def of_samples(self, samples: Iterable[tuple[Any, Any]]) -> Iterator[Moments]:
+        """Take the moments of samples, several at once where they are small and alike.
+
+        Args:
+            samples: Index and sample.
+
+        Yields:
+            Moments of the next few samples.
+        """
+        found = ((index, *self._image_and_mask(sample)) for index, sample in samples)
+        for (*_, is_large), group in groupby(found, key=lambda one: _kind(one[1], one[2])):
+            members = list(group)
+            for part in ([one] for one in members) if is_large else [members]:
+                indices, images, masks = zip(*part, strict=True)
+                stacked_masks = None if masks[0] is None else _stack(masks)
+                yield self._of_images(_stack(images), stacked_masks, indices)
+
+    def _image_and_mask(self, sample: Any) -> tuple[_Array, _Array | None]:
+        image = as_pixels(get_field(sample, self.path))
+        if self.mask_path is None:
+            return image, None
+        return image, as_pixels(get_field(sample, self.mask_path))
+
+    def _of_images(
+        self, images: _Array, masks: _Array | None, indices: Sequence[Any]
+    ) -> Moments:
+        """Take the moments of images of one shape.
+
+        Args:
+            images: Shape (N, ...).
+            masks: Shape (N, ...), with or without the axis of the channels.
+            indices: Index of each.
+
+        Raises:
+            StatisticsError: If the channel axis or the mask does not fit, or pixels are not
+                finite and must be.
+        """
+        shape = images.shape[1:]
+        if self.channel_axis is not None and self.channel_axis >= len(shape):
+            raise StatisticsError(
+                f"Expected the channels on axis {self.channel_axis} of each image, but sample "
+                f"{indices[0]} has shape {shape}: pass another channel_axis, or None to take "
+                "all pixels together."
+            )
+        keep = None
+        if masks is not None:
+            keep = self._by_channel(self._broadcast(masks, images, indices[0]) != 0)
+        pixels = self._by_channel(images)
+        # Infinities and NaN show up in the result, where looking for them costs nothing.
+        with np.errstate(invalid="ignore", over="ignore"):
+            moments = moments_of(pixels, keep)
+        if _is_finite(moments):
+            return moments
+        return self._without_non_finite(pixels, keep, indices)
+
+    def _without_non_finite(
+        self, pixels: _Array, keep: _Array | None, indices: Sequence[Any]
+    ) -> Moments:
+        is_finite = np.isfinite(pixels)
+        if self.nan_policy == "omit":
+            with np.errstate(over="ignore"):
+                moments = moments_of(pixels, is_finite if keep is None else is_finite & keep)
+            if _is_finite(moments):
+                return moments
+        if keep is not None:
+            is_finite |= ~keep
+        bad = np.flatnonzero(~is_finite.all(axis=(1, 2)))
+        if bad.size == 0:
+            raise StatisticsError(
+                f"The squares of the pixels of samples {indices[0]} to {indices[-1]} exceed "
+                "what float64 can hold."
+            )
+        raise StatisticsError(
+            f"Expected finite pixels, but {int((~is_finite[bad[0]]).sum())} of sample "
+            f'{indices[bad[0]]} are NaN or infinite: pass nan_policy="omit" to leave such '
+            "pixels out, or a mask."
+        )
+
+    def _by_channel(self, images: _Array) -> _Array:
+        """Return images of shape (N, ...) as (N, C, P)."""
+        if self.channel_axis is None:
+            return images.reshape(len(images), 1, -1)
+        moved = images
+        if self.channel_axis != 0:
+            moved = np.moveaxis(images, self.channel_axis + 1, 1)
+        return moved.reshape(*moved.shape[:2], -1) if moved.ndim > 2 else moved[:, :, None]
+
+    def _broadcast(self, masks: _Array, images: _Array, index: Any) -> _Array:
+        full = masks
+        if self.channel_axis is not None and masks.ndim == images.ndim - 1:
+            full = np.expand_dims(masks, self.channel_axis + 1)
+        try:
+            return np.broadcast_to(full, images.shape)
+        except ValueError as error:
+            raise StatisticsError(
+                f"Expected a mask that fits the image, but sample {index} has an image of "
+                f"shape {images.shape[1:]} and a mask of shape {masks.shape[1:]}."
+            ) from error
+
+
+class PixelChunks(Dataset[Moments]):
+    """The moments of a dataset, a chunk of samples at a time; what a loader can work through.
+
+    Args:
+        dataset: Map-style dataset; read by `get_batch` if it has that.
+        indices: Which samples.
+        reader: How to read one.
+        sample_bytes: About how large the image of a sample is.
+    """
+
+    def __init__(
+        self, dataset: Any, indices: Sequence[int], reader: PixelReader, sample_bytes: int
+    ) -> None:
+        self._dataset = dataset
+        self._indices = indices
+        self._reader = reader
+        self.num_samples = max(1, _CHUNK_BYTES // max(1, sample_bytes))
+        """Number of samples of a chunk."""
+
+    def __len__(self) -> int:
+        return math.ceil(len(self._indices) / self.num_samples)
+
+    def __getitem__(self, chunk: int) -> Moments:
+        return self.read(chunk)()
+
+    def read(self, chunk: int) -> Callable[[], Moments]:
+        """Read a chunk; the result takes its moments, in any thread.
+
+        Args:
+            chunk: Number of the chunk.
+
+        Raises:
+            IndexError: If there is no such chunk.
+        """
+        start = chunk * self.num_samples
+        indices = [int(index) for index in self._indices[start : start + self.num_samples]]
+        if not indices:
+            raise IndexError(chunk)
+        get_batch = getattr(self._dataset, "get_batch", None)
+        if get_batch is not None:
+            return partial(self._reader.of_batch, get_batch(indices), indices)
+        samples = [(index, self._dataset[index]) for index in indices]
+        return lambda: reduce(merged, self._reader.of_samples(samples))
+
+    def __iter__(self) -> Iterator[Moments]:
+        """Yield the moments of all chunks in order, read in this thread, summed in others."""
+        num_threads = min(_MAX_THREADS, torch.get_num_threads())
+        if num_threads == 1 or len(self) == 1:
+            yield from (self[chunk] for chunk in range(len(self)))
+            return
+        with ThreadPoolExecutor(num_threads, thread_name_prefix="statistics") as pool:
+            running: deque[Future[Moments]] = deque()
+            for chunk in range(len(self)):
+                running.append(pool.submit(self.read(chunk)))
+                if len(running) > 2 * num_threads:
+                    yield running.popleft().result()
+            yield from (future.result() for future in running)
+
+
+def resolve_axis(channel_axis: ChannelAxis, num_axes: int) -> int | None:
+    """Return the axis of the channels in an image.
+
+    Args:
+        channel_axis: An axis from 0, None, or "auto": the first, unless there are two.
+        num_axes: Number of axes of an image.
+
+    Raises:
+        StatisticsError: If it is negative.
+    """
+    if channel_axis == "auto":
+        return None if num_axes == 2 else 0
+    if channel_axis is not None and channel_axis < 0:
+        raise StatisticsError(
+            f"channel_axis counts from the front of one image, but got {channel_axis}."
+        )
+    return channel_axis
+
+
+def merged(first: Moments, second: Moments) -> Moments:
+    """Return the moments of both, if they have the same channels.
+
+    Args:
+        first: Some moments.
+        second: Others.
+
+    Raises:
+        StatisticsError: If the numbers of channels differ.
+    """
+    if len(first.counts) != len(second.counts):
+        raise StatisticsError(
+            f"Expected the same channels everywhere, but found images of {len(first.counts)} "
+            f"channels and of {len(second.counts)} channels: pass channel_axis=None to take all pixels "
+            "together, or the right axis."
+        )
+    return merge_moments(first, second)
+
+
+def as_pixels(values: Any) -> _Array:
+    """Return a tensor or array as an array of real numbers, without a copy where possible.
+
+    Args:
+        values: An image, a batch of images, or a mask.
+
+    Raises:
+        StatisticsError: If these are no real numbers.
+    """
+    if isinstance(values, torch.Tensor):
+        values = values.detach().cpu()
+        values = (values.float() if values.dtype is torch.bfloat16 else values).numpy()
+    array = np.asarray(values)
+    if array.dtype.kind not in "biuf":
+        raise StatisticsError(
+            f"Expected images of real numbers, but got dtype {array.dtype}: say where the "
+            "image is with field=, or convert it."
+        )
+    return array
+
+
+def _is_finite(moments: Moments) -> bool:
+    if isinstance(moments, RoundedMoments):
+        return all(map(math.isfinite, moments.squares))
+    return True  # integers
+
+
+def _kind(image: _Array, mask: _Array | None) -> tuple[Any, ...]:
+    """Return what samples must share to be summed together; last, whether none can be."""
+    mask_shape = None if mask is None else mask.shape
+    return image.shape, image.dtype, mask_shape, image.nbytes >= _LARGE_BYTES
+
+
+def _stack(arrays: Sequence[_Array]) -> _Array:
+    return arrays[0][None] if len(arrays) == 1 else np.stack(arrays)
