@@ -511,3 +511,33 @@ def test_the_package_exports_what_it_says():
     assert fastloader.__all__ == sorted(fastloader.__all__)
     assert all(hasattr(fastloader, name) for name in fastloader.__all__)
     assert fastloader.__version__.count(".") == 2
+
+
+_REPLACING_SCRIPT = """
+import importlib.abc, importlib.util, sys
+
+class Finder(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name != "torch":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        execute = spec.loader.exec_module
+
+        def exec_module(module):
+            execute(module)
+            import fastloader
+            sys.modules["torch.utils.data"].DataLoader = fastloader.FastLoader
+
+        spec.loader.exec_module = exec_module
+        return spec
+
+sys.meta_path.insert(0, Finder())
+import fastloader._buffers
+from torch.utils.data import DataLoader
+assert DataLoader is fastloader.FastLoader
+"""
+
+
+def test_the_class_can_take_dataloaders_place_as_soon_as_torch_is_imported():
+    assert os.spawnv(os.P_WAIT, _python(), [_python(), "-c", _REPLACING_SCRIPT]) == 0

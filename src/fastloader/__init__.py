@@ -1,17 +1,36 @@
 """A drop-in `torch.utils.data.DataLoader` that is fast without tuning."""
 
-from fastloader import errors
-from fastloader._loader import FastLoader
-from fastloader._seeding import seed_everything
-from fastloader._settings import LoaderSettings
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fastloader import errors
+    from fastloader._loader import FastLoader
+    from fastloader._seeding import seed_everything
+    from fastloader._settings import LoaderSettings
 
 __all__ = ["FastLoader", "LoaderSettings", "errors", "seed_everything"]
 
+_HOMES = {
+    "FastLoader": "fastloader._loader",
+    "LoaderSettings": "fastloader._settings",
+    "seed_everything": "fastloader._seeding",
+}
 
-def __getattr__(name: str) -> str:
-    # Read when asked for: looking up the installed version takes longer than the imports.
+
+def __getattr__(name: str) -> Any:
+    # Names are imported when they are first asked for: workers need only a few.
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    if name == "errors":
+        return importlib.import_module("fastloader.errors")
     if name == "__version__":
         from importlib.metadata import version  # noqa: PLC0415
 
         return version("fastloader")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+# Before any module of ours: code that runs at the end of torch's import, and puts FastLoader
+# in DataLoader's place, would find that module half imported.
+import torch  # noqa: E402, F401
