@@ -16,7 +16,7 @@ from fastloader.transforms._transform import IntensityTransform
 __all__ = ["GaussianBlur"]
 
 _TRUNCATE = 4.0  # standard deviations, as in scipy.ndimage.gaussian_filter
-_BLOCK_VALUES = 131_072  # temporaries of half a megabyte stay in the cache
+_BLOCK_VALUES = 131_072  # for each thread: temporaries of half a megabyte stay in its cache
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class GaussianBlur(IntensityTransform):
         # From the bound, not from the draws: an image alone must get as many weights.
         weights = _weights(draw_between(draws, self.sigma), int(_TRUNCATE * highest + 0.5))
         changed = torch.empty_like(images, memory_format=torch.contiguous_format)
-        step = max(1, _BLOCK_VALUES // max(1, images[:1].numel()))
+        step = _num_at_once(images)
         for first in range(0, len(images), step):
             block = slice(first, first + step)
             blurred = _blurred(images[block], weights[block], axis=3)
@@ -62,6 +62,13 @@ def _weights(sigma: NDArray[np.float64], radius: int) -> NDArray[np.float64]:
     for column in range(1, radius + 1):
         total += 2 * weights[:, column]
     return cast("NDArray[np.float64]", weights / total[:, None])
+
+
+def _num_at_once(images: torch.Tensor) -> int:
+    if images.device.type != "cpu":
+        return max(1, len(images))
+    num_values = _BLOCK_VALUES * torch.get_num_threads()
+    return max(1, num_values // max(1, images[:1].numel()))
 
 
 def _blurred(images: torch.Tensor, weights: NDArray[np.float64], axis: int) -> torch.Tensor:

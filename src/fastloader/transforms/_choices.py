@@ -108,7 +108,7 @@ class OneOf(Transform):
         for number, transform in enumerate(self.transforms):
             chosen = np.flatnonzero(choice == number)
             if len(chosen):
-                some = images[torch.from_numpy(chosen).to(images.device)]
+                some = _taken(images, chosen)
                 part_draws = draws.stream(number).take(chosen)
                 part = transform.batch(some, part_draws, are_labels=are_labels)
                 parts.append((chosen, part))
@@ -153,13 +153,17 @@ class Sometimes(Transform):
         chosen, others = np.flatnonzero(is_changed), np.flatnonzero(~is_changed)
         if not len(chosen):
             return images
-        some = images[torch.from_numpy(chosen).to(images.device)]
+        some = _taken(images, chosen)
         inner = draws.stream(0).take(chosen)
         changed = self.transform.batch(some, inner, are_labels=are_labels)
         if not len(others):
             return changed
-        kept = images[torch.from_numpy(others).to(images.device)]
-        return _merged(images, [(chosen, changed), (others, kept)])
+        return _merged(images, [(chosen, changed), (others, _taken(images, others))])
+
+
+def _taken(images: torch.Tensor, chosen: NDArray[np.int64]) -> torch.Tensor:
+    positions = torch.from_numpy(chosen).to(images.device)
+    return as_movable(images)[positions].view(images.dtype)
 
 
 def _merged(images: torch.Tensor, parts: list[_Part]) -> torch.Tensor:
