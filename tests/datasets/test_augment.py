@@ -538,3 +538,16 @@ def test_the_repr_tells_what_is_done_to_what():
     assert repr(Augment([1], RandomFlip())) == (
         "Augment([1], [RandomFlip(horizontal=0.5, vertical=0.5)])"
     )
+
+
+@pytest.mark.slow
+def test_transforms_of_monai_are_seeded_by_the_key():
+    monai = pytest.importorskip("monai.transforms")
+    compose = monai.Compose([monai.RandFlip(0.5), monai.RandGaussianNoise(1.0)])
+    dataset = Augment(Opaque(), compose)
+
+    in_order = [dataset[index][0] for index in range(NUM_SAMPLES)]
+
+    backwards = [dataset[index][0] for index in reversed(range(NUM_SAMPLES))]
+    assert all(map(torch.equal, in_order, reversed(backwards)))
+    assert not torch.equal(in_order[0], in_order[1] - 100)
