@@ -38,6 +38,7 @@ nitpick_ignore_regex = [
         r"(collections|concurrent|multiprocessing|numpy|np|os|pathlib|pyarrow|torch)\..*",
     ),
     ("py:.*", r".*\bT_co"),  # type variables have no page
+    ("py:.*", r"fastloader(\.\w+)*\._.*"),  # nor has what is private
 ]
 
 
