@@ -8,12 +8,14 @@ if TYPE_CHECKING:
     from fastloader._loader import FastLoader
     from fastloader._seeding import seed_everything
     from fastloader._settings import LoaderSettings
+    from fastloader.datasets import OMEArrowDataset
 
-__all__ = ["FastLoader", "LoaderSettings", "errors", "seed_everything"]
+__all__ = ["FastLoader", "LoaderSettings", "OMEArrowDataset", "errors", "seed_everything"]
 
 _HOMES = {
     "FastLoader": "fastloader._loader",
     "LoaderSettings": "fastloader._settings",
+    "OMEArrowDataset": "fastloader.datasets",
     "seed_everything": "fastloader._seeding",
 }
 

@@ -1,5 +1,14 @@
 """Read images from storage: one module per format."""
 
 from fastloader.sources._ome_arrow_schema import ome_arrow_type
+from fastloader.sources._parquet import ParquetSource
+from fastloader.sources._protocol import ColumnValues, ImageSource, ImageTable, WritePixels
 
-__all__ = ["ome_arrow_type"]
+__all__ = [
+    "ColumnValues",
+    "ImageSource",
+    "ImageTable",
+    "ParquetSource",
+    "WritePixels",
+    "ome_arrow_type",
+]

@@ -1,0 +1,309 @@
+"""Microscopy images in an OME-Arrow column, as tensors."""
+
+import operator
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch.utils.data import Dataset, default_collate
+
+from fastloader._buffers import empty_batch
+from fastloader.datasets._axes import as_stored, choose_axes, sample_shape
+from fastloader.datasets._image_store import ImageStore, Progress
+from fastloader.datasets._labels import Labels
+from fastloader.errors import ImageDataError, SettingsError, ShapeError
+from fastloader.sources import ColumnValues, ImageSource, ImageTable, ParquetSource
+
+__all__ = ["OMEArrowDataset"]
+
+OnNull = Literal["error", "skip", "zeros"]
+
+
+class OMEArrowDataset(Dataset[Any]):
+    """Images of an OME-Arrow column in a Parquet file, with labels and metadata beside them.
+
+    A sample is the image, or the pair (image, label) with `label_column`. Images are float32
+    tensors of shape ``(C, H, W)``; pixel values are those of the file unless `scale` is given.
+
+    By default all pixels are decoded once into one block of memory in their own type, which
+    all workers share, and a batch is one indexed copy. All versions of OME-Arrow are read:
+    planes, chunks, chunks of typed bytes, any integer or float type, images of different
+    sizes. (``ome_arrow.OMEArrowDataset`` is another class: a reader by image id.)
+
+    **Processes:** workers started by fork, forkserver or spawn map the pixels of the process
+    that preloaded them. A pickle made at another time leaves the pixels out; whoever unpickles
+    it reads them from the file when first asked for one.
+
+    Examples:
+        >>> dataset = OMEArrowDataset("data/nf1_cells.parquet", label_column="label")
+        >>> image, label = dataset[0]
+        >>> image.shape, image.dtype, dataset.classes[label]
+        (torch.Size([3, 80, 80]), torch.float32, 'background')
+
+    References:
+        OME-Arrow 0.0.2 to 0.1.0, https://github.com/WayScience/ome-arrow.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        image_column: str | None = None,
+        label_column: str | None = None,
+        channels: Sequence[int] | Sequence[str] | None = None,
+        transform: Callable[[torch.Tensor], Any] | None = None,
+        preload: bool = True,
+        *,
+        dtype: torch.dtype | None = torch.float32,
+        scale: float | None = None,
+        axes: str | None = None,
+        on_null: OnNull = "error",
+        progress: Progress = "auto",
+    ) -> None:
+        """Read sizes, labels and, unless `preload` is off, all pixels.
+
+        Args:
+            path: A Parquet file.
+            image_column: Column of the images; found by its fields when there is only one.
+            label_column: Column of labels: whole numbers, floats, booleans or strings. Strings
+                become positions in `classes`.
+            channels: Channels to keep, in this order, by number or by name; all when left out.
+            transform: Called with each image; its result takes the image's place.
+            preload: Decode all pixels now and keep them; else read them when they are asked for.
+            dtype: Type of the tensors; None keeps the type of the file.
+            scale: Factor for all pixels, for instance ``1 / 65535``; needs a floating `dtype`.
+            axes: Axes of a sample, any order of a part of ``"TCZYX"``; axes left out must be
+                of size 1. ``"CYX"`` when left out.
+            on_null: What to do with rows without an image: raise, leave them out, or give
+                zeros, where all images are of one size.
+            progress: Show a bar if preloading takes more than two seconds; "auto" shows it in
+                a terminal only.
+
+        Raises:
+            SourceError: If the file cannot be read or a column is missing.
+            ImageDataError: If a row's image, or lack of one, makes no sense.
+            ShapeError: If `axes` does not fit the images.
+            SettingsError: If other options do not fit the images or each other.
+            SharedMemoryError: If the images need more memory than there is.
+        """
+        self._source: ImageSource = ParquetSource(path, image_column)
+        table, rows = _resolve_nulls(self._source.read_table(), on_null, self._source.where)
+        self._dtype = _choose_dtype(table, dtype, scale, self._source.where)
+        self._scale = scale
+        self._transform = transform
+        self._labels: Labels | None = None
+        if label_column is not None:
+            self._labels = Labels.of(
+                _take(self._source.read_column(label_column), rows),
+                f"{os.fspath(path)}, column {label_column!r}",
+            )
+        numbers = _choose_channels(self._source, table.shapes[rows], channels)
+        self._images = ImageStore(self._source, table, rows, numbers, keep=preload)
+        self._axes = choose_axes(axes, self._images.shapes, self._source.where)
+        self._images.load(progress)
+
+    def __len__(self) -> int:
+        return len(self._images)
+
+    def __getitem__(self, index: int) -> Any:
+        """Return one sample: the image, or the pair (image, label).
+
+        Args:
+            index: Position in the dataset; negative ones count from the end.
+        """
+        position = self._position(index)
+        sample = self._sample(position)
+        return sample if self._labels is None else (sample, self._labels.sample(position))
+
+    def get_batch(self, indices: Sequence[int]) -> Any:
+        """Return samples as one batch: images, or the list [images, labels].
+
+        Args:
+            indices: Positions in the dataset, any order, repeats allowed; at least one.
+
+        Raises:
+            ShapeError: If the images are of different shapes.
+        """
+        positions = [self._position(index) for index in indices]
+        images = self._gather_transformed(positions)
+        return images if self._labels is None else [images, self._labels.batch(positions)]
+
+    @property
+    def labels(self) -> torch.Tensor | None:
+        """Label of each sample, shape ``(len(self),)``; None without `label_column`."""
+        return None if self._labels is None else self._labels.values
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Names of the labels' numbers, sorted; empty if labels are not strings."""
+        return () if self._labels is None else self._labels.classes or ()
+
+    @property
+    def shapes(self) -> npt.NDArray[np.int64]:
+        """Sizes T, C, Z, Y, X of each image, shape ``(len(self), 5)``."""
+        return self._images.shapes
+
+    @property
+    def rows(self) -> npt.NDArray[np.int64]:
+        """Row number in the file of each sample, shape ``(len(self),)``."""
+        return self._images.rows
+
+    @cached_property
+    def metadata(self) -> Mapping[str, ColumnValues]:
+        """The columns beside the images, one value a sample: arrays of numbers, or lists."""
+        rows = self._images.rows
+        names = self._source.column_names
+        return {name: _take(self._source.read_column(name), rows) for name in names}
+
+    def _position(self, index: int) -> int:
+        position = operator.index(index)
+        if position < 0:
+            position += len(self)
+        if not 0 <= position < len(self):
+            raise IndexError(f"Sample {index} was asked for, but there are {len(self)}.")
+        return position
+
+    def _gather(self, positions: list[int]) -> torch.Tensor:
+        """Return images as a batch, without `transform`.
+
+        Raises:
+            ShapeError: If they are of different shapes.
+        """
+        shapes = self._images.shapes[positions]
+        if (shapes != shapes[0]).any():
+            sizes = sorted({sample_shape(shape, self._axes) for shape in shapes})
+            raise ShapeError(
+                f"Images of {len(sizes)} shapes cannot be one batch: {', '.join(map(str, sizes))} "
+                f"(axes {self._axes}). Bring them to one with transform=, batch images of one "
+                f"size together (`dataset.shapes`), or give the loader a collate_fn."
+            )
+        batch = empty_batch((len(positions), *sample_shape(shapes[0], self._axes)), self._dtype)
+        self._images.gather(positions, as_stored(batch, self._axes), self._scale)
+        return batch
+
+    def _sample(self, position: int) -> Any:
+        """Return one image, with `transform`."""
+        shape = sample_shape(self._images.shapes[position], self._axes)
+        image = torch.empty((1, *shape), dtype=self._dtype)
+        self._images.gather([position], as_stored(image, self._axes), self._scale)
+        return image[0] if self._transform is None else self._transform(image[0])
+
+    def _gather_transformed(self, positions: list[int]) -> Any:
+        if self._transform is None:
+            return self._gather(positions)
+        samples = [self._sample(position) for position in positions]
+        first = samples[0]
+        if not isinstance(first, torch.Tensor) or any(
+            not isinstance(sample, torch.Tensor)
+            or (sample.shape, sample.dtype) != (first.shape, first.dtype)
+            for sample in samples
+        ):
+            return default_collate(samples)
+        return torch.stack(samples, out=empty_batch((len(samples), *first.shape), first.dtype))
+
+
+def _resolve_nulls(
+    table: ImageTable, on_null: OnNull, where: str
+) -> tuple[ImageTable, npt.NDArray[np.int64]]:
+    """Return the table with a size for each image to show, and which rows those are.
+
+    Raises:
+        ImageDataError: If rows have no image and that is an error, or there is no size for them.
+        SettingsError: If `on_null` is none of its values.
+    """
+    if on_null not in {"error", "skip", "zeros"}:
+        raise SettingsError(f"on_null={on_null!r}: expected 'error', 'skip' or 'zeros'.")
+    has_image = table.has_image
+    if has_image.all() or on_null == "skip":
+        return table, np.flatnonzero(has_image)
+    first = int(np.argmin(has_image))
+    if on_null == "error":
+        raise ImageDataError(
+            f"{where}, row {first} has no image ({int((~has_image).sum())} of {table.num_rows} "
+            f"rows have none): leave such rows out with on_null='skip', or fill them with "
+            f"on_null='zeros'."
+        )
+    known = np.unique(table.shapes[has_image], axis=0)
+    if len(known) != 1:
+        raise ImageDataError(
+            f"{where}, row {first} has no image, and on_null='zeros' needs images of one size, "
+            f"but there are {len(known)}: use on_null='skip'."
+        )
+    shapes = np.repeat(known, table.num_rows, axis=0)
+    codes = np.where(has_image, table.dtype_codes, table.dtype_codes[int(np.argmax(has_image))])
+    return replace(table, shapes=shapes, dtype_codes=codes), np.arange(table.num_rows)
+
+
+def _choose_dtype(
+    table: ImageTable, dtype: torch.dtype | None, scale: float | None, where: str
+) -> torch.dtype:
+    """Return the type of the tensors, one that holds every pixel or is floating.
+
+    Raises:
+        SettingsError: If it would lose values, or is ambiguous, or does not go with `scale`.
+    """
+    natives = {kind.name: getattr(torch, kind.name) for kind in table.dtypes}
+    if dtype is None and len(natives) > 1:
+        raise SettingsError(
+            f"{where}: dtype=None keeps the type of the file, but its images are of several "
+            f"({', '.join(sorted(natives))}): choose one with dtype=."
+        )
+    chosen = dtype if dtype is not None else next(iter(natives.values()), torch.float32)
+    if scale is not None and not chosen.is_floating_point:
+        raise SettingsError(f"scale={scale} needs a floating dtype, but dtype is {chosen}.")
+    for name in natives if not chosen.is_floating_point else ():
+        if not np.can_cast(
+            np.dtype(name), np.dtype(str(chosen).removeprefix("torch.")), "safe"
+        ):
+            raise SettingsError(
+                f"{where}: dtype={chosen} cannot hold all values of the file's {name}: choose a "
+                f"wider or a floating one, or None to keep {name}."
+            )
+    return chosen
+
+
+def _choose_channels(
+    source: ImageSource,
+    shapes: npt.NDArray[np.int64],
+    channels: Sequence[int] | Sequence[str] | None,
+) -> list[int] | None:
+    """Return the numbers of the channels to keep, which all images have.
+
+    Raises:
+        SettingsError: If an image does not have them.
+    """
+    if channels is None:
+        return None
+    fewest = int(shapes[:, 1].min(initial=2**31))
+    wanted: list[Any] = list(channels)
+    if any(isinstance(channel, str) for channel in wanted):
+        names = {names for names in source.read_channel_names() if names}
+        if len(names) != 1:
+            raise SettingsError(
+                f"{source.where}: channels by name need the same names in each image, but "
+                f"there are {len(names)} sets of names: {sorted(map(str, names))[:3]}."
+            )
+        known = list(names.pop())
+        unknown = [channel for channel in wanted if channel not in known]
+        if unknown:
+            raise SettingsError(f"{source.where} has channels {known}, but not {unknown}.")
+        wanted = [known.index(channel) for channel in wanted]
+    numbers = [operator.index(channel) for channel in wanted]
+    if len(set(numbers)) != len(numbers) or not numbers:
+        raise SettingsError(f"channels={channels!r}: expected one or more, each once.")
+    if min(numbers) < 0 or max(numbers) >= fewest:
+        raise SettingsError(
+            f"{source.where}: channels={channels!r}, but there are images with only channels "
+            f"0 to {fewest - 1}."
+        )
+    return numbers
+
+
+def _take(values: ColumnValues, rows: npt.NDArray[np.int64]) -> ColumnValues:
+    if isinstance(values, list):
+        return [values[row] for row in rows.tolist()]
+    return values[rows]

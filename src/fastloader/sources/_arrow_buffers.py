@@ -1,0 +1,141 @@
+"""NumPy views of what Arrow arrays hold, without a Python object per value."""
+
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+__all__ = [
+    "binary_bounds",
+    "integer_values",
+    "list_bounds",
+    "number_values",
+    "numpy_dtype",
+    "text_codes",
+    "valid_mask",
+]
+
+Integers: TypeAlias = npt.NDArray[np.int64]
+
+_NUMBER_TYPES: dict[pa.DataType, np.dtype[Any]] = {
+    pa.int8(): np.dtype(np.int8),
+    pa.int16(): np.dtype(np.int16),
+    pa.int32(): np.dtype(np.int32),
+    pa.int64(): np.dtype(np.int64),
+    pa.uint8(): np.dtype(np.uint8),
+    pa.uint16(): np.dtype(np.uint16),
+    pa.uint32(): np.dtype(np.uint32),
+    pa.uint64(): np.dtype(np.uint64),
+    pa.float16(): np.dtype(np.float16),
+    pa.float32(): np.dtype(np.float32),
+    pa.float64(): np.dtype(np.float64),
+}
+
+
+def numpy_dtype(arrow_type: pa.DataType) -> np.dtype[Any] | None:
+    """Return the dtype of an Arrow number type, or None for another type."""
+    return _NUMBER_TYPES.get(arrow_type)
+
+
+def valid_mask(array: pa.Array) -> npt.NDArray[np.bool_]:
+    """Return which values are not null, shape ``(len(array),)``."""
+    if array.null_count == 0:
+        return np.ones(len(array), np.bool_)
+    bitmap = array.buffers()[0]
+    if bitmap is None:  # arrays of type null have no bitmap
+        return np.zeros(len(array), np.bool_)
+    first_byte = array.offset // 8
+    last_byte = (array.offset + len(array) + 7) // 8
+    bits = np.unpackbits(
+        np.frombuffer(bitmap, np.uint8, last_byte - first_byte, first_byte), bitorder="little"
+    )
+    return bits[array.offset % 8 :][: len(array)].astype(np.bool_)
+
+
+def list_bounds(array: pa.Array) -> tuple[Integers, Integers, pa.Array]:
+    """Return where each list starts and stops in the array of all values, and that array.
+
+    `flatten` would lose the borders of lists that are null, which may have a length; here
+    they are empty.
+
+    Args:
+        array: Lists of any Arrow list type; a slice is honoured.
+
+    Returns:
+        First position and position after the last, shape ``(len(array),)`` each, and the
+        values, which a slice of `array` does not cut.
+    """
+    kind, num_lists = array.type, len(array)
+    if num_lists == 0:
+        nothing = np.zeros(0, np.int64)
+        return nothing, nothing, array.values
+    if pa.types.is_fixed_size_list(kind):
+        start = (array.offset + np.arange(num_lists, dtype=np.int64)) * kind.list_size
+        stop = start + kind.list_size
+    elif pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind):
+        start = np.from_dlpack(array.offsets).astype(np.int64)[:num_lists]
+        stop = start + np.from_dlpack(array.sizes)[:num_lists]
+    else:
+        edges = np.from_dlpack(array.offsets).astype(np.int64)
+        start, stop = edges[:-1], edges[1:]
+    if array.null_count:
+        valid = valid_mask(array)
+        start, stop = np.where(valid, start, 0), np.where(valid, stop, 0)
+    return start, stop, array.values
+
+
+def binary_bounds(array: pa.Array) -> tuple[Integers, Integers, npt.NDArray[np.uint8]]:
+    """Return where each value starts and stops in the bytes of all values, and those bytes.
+
+    Args:
+        array: Of any Arrow binary type; a slice is honoured. Nulls are empty.
+    """
+    if not pa.types.is_large_binary(array.type):
+        array = array.cast(pa.large_binary())
+    _, offsets, content = array.buffers()
+    if len(array) == 0 or content is None:
+        nothing = np.zeros(len(array), np.int64)
+        return nothing, nothing, np.zeros(0, np.uint8)
+    edges = np.frombuffer(offsets, np.int64, len(array) + 1, array.offset * 8)
+    start, stop = edges[:-1], edges[1:]
+    if array.null_count:
+        valid = valid_mask(array)
+        start, stop = np.where(valid, start, 0), np.where(valid, stop, 0)
+    return start, stop, np.frombuffer(content, np.uint8)
+
+
+def number_values(array: pa.Array) -> npt.NDArray[np.generic]:
+    """Return the numbers of an array as a read-only view; what lies under a null is anything."""
+    dtype: np.dtype[np.generic] = _NUMBER_TYPES[array.type]
+    content = array.buffers()[1]
+    if content is None:
+        return np.zeros(len(array), dtype)
+    return np.frombuffer(content, dtype, len(array), array.offset * dtype.itemsize)
+
+
+def integer_values(array: pa.Array) -> tuple[Integers, npt.NDArray[np.bool_]]:
+    """Return numbers of any Arrow type as int64, and which are not null.
+
+    Args:
+        array: Integers of any width, also dictionary-encoded or as whole floats.
+
+    Raises:
+        pyarrow.ArrowInvalid: If a value is not a whole number within int64.
+    """
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    valid = valid_mask(array)
+    if array.type != pa.int64():
+        array = array.cast(pa.int64())
+    return np.where(valid, number_values(array), 0), valid
+
+
+def text_codes(array: pa.Array) -> tuple[Integers, list[str]]:
+    """Return which of few distinct texts each value is, -1 for null, and those texts."""
+    if not pa.types.is_dictionary(array.type):
+        if pa.types.is_null(array.type):
+            return np.full(len(array), -1, np.int64), []
+        array = array.dictionary_encode()
+    codes, valid = integer_values(array.indices)
+    return np.where(valid, codes, -1), [str(text) for text in array.dictionary]

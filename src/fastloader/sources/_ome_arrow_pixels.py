@@ -1,0 +1,318 @@
+"""Pixels from Arrow's buffers into a block of memory, one copy, no Python object per pixel."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from fastloader.errors import ImageDataError
+from fastloader.sources._arrow_buffers import (
+    binary_bounds,
+    list_bounds,
+    number_values,
+    text_codes,
+    valid_mask,
+)
+from fastloader.sources._ome_arrow_layout import ColumnLayout
+from fastloader.sources._ome_arrow_pieces import (
+    PieceError,
+    Pieces,
+    box,
+    check_cover,
+    find_pieces,
+    first_pixels,
+)
+from fastloader.sources._ome_arrow_table import has_pieces
+from fastloader.sources._protocol import ImageTable, WritePixels
+
+__all__ = ["PixelWriter"]
+
+Integers: TypeAlias = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """Pixels of some pieces: one array and where each piece lies in it."""
+
+    values: npt.NDArray[np.generic]
+    start: Integers
+    stop: Integers
+
+
+class PixelWriter:
+    """Writes the images of record batches to their places in memory."""
+
+    def __init__(
+        self,
+        layout: ColumnLayout,
+        table: ImageTable,
+        rows: Integers,
+        offsets: Integers,
+        write: WritePixels,
+        *,
+        channels: Sequence[int] | None,
+        where: str,
+    ) -> None:
+        """Take what to write and where to.
+
+        Args:
+            layout: How the column stores its images.
+            table: Sizes and pixel types of all images.
+            rows: Row numbers to write, ascending.
+            offsets: Position of the first byte of each image of `rows`.
+            write: Puts pixels there.
+            channels: Channels to keep, in this order; all if None.
+            where: File and column, for error messages.
+        """
+        self._layout = layout
+        self._table = table
+        self._rows = rows
+        self._offsets = offsets
+        self._write = write
+        self._channels = None if channels is None else list(channels)
+        self._where = where
+
+    def write(self, column: pa.StructArray, row_numbers: Integers) -> int:
+        """Write those images of a batch that are wanted.
+
+        Args:
+            column: The image column of a record batch: chunks, planes or both.
+            row_numbers: Row number of each of its values, ascending.
+
+        Returns:
+            How many images were written.
+
+        Raises:
+            ImageDataError: If the pixels of an image make no sense.
+        """
+        low, high = np.searchsorted(self._rows, (row_numbers[0], row_numbers[-1] + 1))
+        rows = self._rows[low:high]
+        images = np.searchsorted(row_numbers, rows)
+        batch = _Batch(
+            column=column,
+            shapes=np.zeros((len(column), 5), np.int64),
+            offsets=np.zeros(len(column), np.int64),
+        )
+        batch.shapes[images] = self._table.shapes[rows]
+        batch.offsets[images] = self._offsets[low:high]
+        codes = self._table.dtype_codes[rows]
+        in_chunks = has_pieces(column, "chunks")[images]
+        try:
+            for name, is_here in (("chunks", in_chunks), ("planes", ~in_chunks)):
+                for code in np.unique(codes[is_here]).tolist():
+                    some = images[is_here & (codes == code)]
+                    self._write_images(batch, name, some, self._table.dtypes[code])
+        except PieceError as error:
+            row = int(row_numbers[error.image])
+            raise ImageDataError(f"{self._where}, row {row}: {error}.") from error
+        return len(rows)
+
+    def _write_images(
+        self, batch: "_Batch", name: str, images: Integers, dtype: np.dtype[np.generic]
+    ) -> None:
+        """Write images that are stored in the same way and are of one pixel type."""
+        pieces = find_pieces(batch.column, name, images, batch.shapes)
+        if name == "chunks" and self._layout.has_byte_chunks:
+            stored = _byte_pixels(pieces, dtype)
+        else:
+            stored = _list_pixels(pieces)
+        is_run = check_cover(pieces, batch.shapes)
+        self._write_runs(batch, pieces, np.flatnonzero(is_run), stored, dtype)
+        for image in np.unique(pieces.image[~is_run]).tolist():
+            self._write_tiled(batch, pieces, image, stored, dtype)
+
+    def _write_runs(
+        self,
+        batch: "_Batch",
+        pieces: Pieces,
+        runs: Integers,
+        stored: _Stored,
+        dtype: np.dtype[np.generic],
+    ) -> None:
+        """Write pieces that are one run of pixels, joining those that follow on both sides."""
+        whole = batch.shapes[pieces.image[runs]].T.copy()
+        origin = pieces.origin[:, runs].copy()
+        if self._channels is not None and len(runs):
+            new_channels = np.full(int(whole[1].max()), -1, np.int64)
+            new_channels[self._channels] = np.arange(len(self._channels))
+            origin[1] = new_channels[origin[1]]
+            whole[1] = len(self._channels)
+            is_kept = origin[1] >= 0
+            runs, origin, whole = runs[is_kept], origin[:, is_kept], whole[:, is_kept]
+        if not len(runs):
+            return
+        to = batch.offsets[pieces.image[runs]] + first_pixels(origin, whole) * dtype.itemsize
+        start, stop = stored.start[runs], stored.stop[runs]
+        is_break = np.ones(len(runs), np.bool_)
+        is_break[1:] = (to[1:] != to[:-1] + (stop - start)[:-1] * dtype.itemsize) | (
+            start[1:] != stop[:-1]
+        )
+        heads = np.flatnonzero(is_break)
+        tails = np.append(heads[1:], len(runs)) - 1
+        for head, tail in zip(heads.tolist(), tails.tolist(), strict=True):
+            values = stored.values[start[head] : stop[tail]]
+            misfit = _first_misfit(values, dtype)
+            if misfit is not None:
+                at = np.searchsorted(stop[head : tail + 1] - start[head], misfit, "right")
+                _refuse_misfit(pieces, int(runs[head + at]), values[misfit], dtype)
+            self._write(int(to[head]), values.astype(dtype, copy=False))
+
+    def _write_tiled(
+        self,
+        batch: "_Batch",
+        pieces: Pieces,
+        image: int,
+        stored: _Stored,
+        dtype: np.dtype[np.generic],
+    ) -> None:
+        """Put an image together from tiles, which are scattered over it row by row."""
+        pixels = np.empty(batch.shapes[image], dtype)
+        for at in np.flatnonzero(pieces.image == image).tolist():
+            values = stored.values[stored.start[at] : stored.stop[at]]
+            misfit = _first_misfit(values, dtype)
+            if misfit is not None:
+                _refuse_misfit(pieces, at, values[misfit], dtype)
+            pixels[box(pieces, at)] = values.reshape(pieces.size[:, at])
+        if self._channels is not None:
+            pixels = pixels[:, self._channels]
+        self._write(int(batch.offsets[image]), np.ascontiguousarray(pixels))
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """An image column and what is known of its images."""
+
+    column: pa.StructArray
+    shapes: Integers
+    """T, C, Z, Y, X of each image as stored."""
+    offsets: Integers
+    """Where the first byte of each image goes."""
+
+
+def _first_misfit(values: npt.NDArray[np.generic], dtype: np.dtype[np.generic]) -> int | None:
+    """Return the position of the first value that a type cannot hold."""
+    if values.dtype == dtype:
+        return None
+    with np.errstate(all="ignore"):
+        fits = values.astype(dtype) == values
+    if values.dtype.kind == "f":
+        fits |= np.isnan(values)
+    return None if fits.all() else int(np.argmin(fits))
+
+
+def _refuse_misfit(
+    pieces: Pieces, at: int, value: np.generic, dtype: np.dtype[np.generic]
+) -> None:
+    raise PieceError(
+        int(pieces.image[at]),
+        f"a pixel has the value {value}, which {dtype.name} cannot hold, but pixels_meta.type "
+        f"says that all can",
+    )
+
+
+def _list_pixels(pieces: Pieces) -> _Stored:
+    start, stop, values = list_bounds(pieces.structs.field("pixels"))
+    start, stop = start[pieces.struct], stop[pieces.struct]
+    _check_counts(pieces, stop - start, pieces.num_pixels, "pixels")
+    if values.null_count:
+        nulls_before = np.concatenate([[0], np.cumsum(~valid_mask(values))])
+        has_null = nulls_before[stop] > nulls_before[start]
+        if has_null.any():
+            raise PieceError(
+                int(pieces.image[np.argmax(has_null)]), "some of its pixels are null"
+            )
+    if not len(start):
+        return _Stored(np.zeros(0, np.uint8), start, stop)
+    return _Stored(number_values(values), start, stop)
+
+
+def _byte_pixels(pieces: Pieces, dtype: np.dtype[np.generic]) -> _Stored:
+    """Return the pixels of chunks that are bytes, decompressed and aligned where needed.
+
+    Raises:
+        PieceError: If a chunk is of another type or length.
+    """
+    codes, names = text_codes(pieces.structs.field("dtype"))
+    is_dtype = np.array([name == dtype.name for name in names] + [False])[codes[pieces.struct]]
+    if not is_dtype.all():
+        raise PieceError(
+            int(pieces.image[np.argmin(is_dtype)]),
+            f"its chunks are of several dtypes, but the first is {dtype.name}",
+        )
+    start, stop, content = binary_bounds(pieces.structs.field("pixel_bytes"))
+    start, stop = start[pieces.struct], stop[pieces.struct]
+    codecs = _codecs(pieces)
+    if any(codecs):
+        content, start, stop = _decompressed(
+            pieces, content, start, stop, codecs, dtype.itemsize
+        )
+    num_bytes = pieces.num_pixels * dtype.itemsize
+    _check_counts(pieces, stop - start, num_bytes, "bytes")
+    if (start % dtype.itemsize).any() or content.ctypes.data % dtype.itemsize:
+        parts = [content[a:b] for a, b in zip(start.tolist(), stop.tolist(), strict=True)]
+        content = np.concatenate(parts or [content])
+        stop = np.cumsum(num_bytes)
+        start = stop - num_bytes
+    if dtype.kind == "b":  # any other byte than 0 and 1 would be no valid bool
+        content = (content != 0).view(np.uint8)
+    values = content[: len(content) // dtype.itemsize * dtype.itemsize].view(dtype)
+    return _Stored(values, start // dtype.itemsize, stop // dtype.itemsize)
+
+
+def _codecs(pieces: Pieces) -> list[str | None]:
+    """Return the name of each piece's compression, None without."""
+    if pieces.structs.type.get_field_index("compression") < 0:
+        return []
+    codes, names = text_codes(pieces.structs.field("compression"))
+    plain = [None if name in {"", "none"} else name for name in names]
+    return [None if code < 0 else plain[code] for code in codes[pieces.struct].tolist()]
+
+
+def _decompressed(
+    pieces: Pieces,
+    content: npt.NDArray[np.uint8],
+    start: Integers,
+    stop: Integers,
+    codecs: list[str | None],
+    item_size: int,
+) -> tuple[npt.NDArray[np.uint8], Integers, Integers]:
+    """Return the bytes of all pieces in a row, decompressed, and where each starts and stops.
+
+    Raises:
+        PieceError: If a chunk cannot be decompressed.
+    """
+    parts = []
+    sizes = (pieces.num_pixels * item_size).tolist()
+    for at, (codec, num_bytes) in enumerate(zip(codecs, sizes, strict=True)):
+        part = content[start[at] : stop[at]]
+        if codec is not None:
+            try:
+                part = np.frombuffer(
+                    pa.Codec(codec).decompress(pa.py_buffer(part), num_bytes), np.uint8
+                )
+            except (pa.ArrowException, OSError, ValueError) as error:
+                raise PieceError(
+                    int(pieces.image[at]),
+                    f"a chunk cannot be decompressed by {codec} ({error})",
+                ) from error
+        parts.append(part)
+    ends = np.cumsum([len(part) for part in parts])
+    return np.concatenate(parts), ends - [len(part) for part in parts], ends
+
+
+def _check_counts(pieces: Pieces, found: Integers, expected: Integers, unit: str) -> None:
+    wrong = found != expected
+    if not wrong.any():
+        return
+    at = int(np.argmax(wrong))
+    hint = ""
+    if found[at] == 3 * expected[at]:
+        hint = " (three times as many looks like interleaved RGB, which size_c does not say)"
+    raise PieceError(
+        int(pieces.image[at]),
+        f"expected {int(expected[at])} {unit} in one of its chunks or planes by its size, but "
+        f"got {int(found[at])}{hint}",
+    )

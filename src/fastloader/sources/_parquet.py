@@ -1,0 +1,347 @@
+"""Images in a Parquet file: streamed by record batches, rows found by row group."""
+
+import os
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from fastloader.errors import ImageDataError, SourceError
+from fastloader.sources._arrow_buffers import list_bounds, numpy_dtype
+from fastloader.sources._ome_arrow_layout import (
+    PLANE_PLACE,
+    SIZES,
+    ColumnLayout,
+    find_image_columns,
+)
+from fastloader.sources._ome_arrow_pixels import PixelWriter
+from fastloader.sources._ome_arrow_table import ImageTableReader
+from fastloader.sources._parquet_handle import ParquetHandle
+from fastloader.sources._protocol import ColumnValues, ImageTable, WritePixels
+
+__all__ = ["ParquetSource"]
+
+Integers: TypeAlias = npt.NDArray[np.int64]
+
+_BATCH_BYTES = 4 << 20
+"""Pixels decoded at once: what stays in the processor's cache until it is copied on."""
+_THREADS_FROM_BYTES = 16 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """Row groups that are read one after the other."""
+
+    groups: list[int]
+    leaves: list[str]
+
+
+class ParquetSource:
+    """The images of one column of a Parquet file.
+
+    **Processes:** files are opened by the process and thread that reads; a pickle holds the
+    path and plain values. A file that was replaced since is an error.
+
+    References:
+        OME-Arrow 0.0.2 to 0.1.0, https://github.com/WayScience/ome-arrow.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], image_column: str | None = None) -> None:
+        """Open the file and find the column.
+
+        Args:
+            path: A Parquet file.
+            image_column: Name of the column; may be left out if there is only one of images.
+
+        Raises:
+            SourceError: If the file cannot be read, or the column is missing, no image or not
+                the only one.
+        """
+        self._file = ParquetHandle(path)
+        schema = self._file.open().schema_arrow
+        self._column = _choose_column(schema, image_column, self._file.path)
+        images = {*find_image_columns(schema), self._column}
+        self._column_names = tuple(name for name in schema.names if name not in images)
+        self._layout = ColumnLayout.of(schema.field(self._column).type, self.where)
+        self._chunk_leaves = self._leaves("chunks", self._layout.chunk_fields)
+        self._plane_leaves = self._leaves("planes", (*PLANE_PLACE, "pixels"))
+
+    @property
+    def where(self) -> str:
+        """File and column, as error messages name them."""
+        return f"{self._file.path}, column {self._column!r}"
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of the file's size and of its footer, which has sizes and places of all data."""
+        return self._file.fingerprint
+
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        """Columns that hold no images."""
+        return self._column_names
+
+    def read_table(self) -> ImageTable:
+        """Return sizes and pixel types of all images, checked as far as they can be.
+
+        Raises:
+            SourceError: If the file cannot be read.
+            ImageDataError: If sizes are absurd or pieces missing.
+        """
+        return self._scan[0]
+
+    def read_channel_names(self) -> list[tuple[str | None, ...]]:
+        """Return the names of the channels of each image; of none for a row without image.
+
+        Raises:
+            SourceError: If the file cannot be read.
+        """
+        prefix = f"{self._column}.pixels_meta.channels."
+        leaves = [
+            path
+            for path in self._file.leaf_paths
+            if path.startswith(prefix) and path.endswith(".name")
+        ]
+        if not leaves:
+            return [()] * self._file.open().metadata.num_rows
+        names: list[tuple[str | None, ...]] = []
+        with self._file.reading():
+            for batch in self._file.open().iter_batches(columns=leaves, use_threads=False):
+                pixels_meta = batch.column(0).field("pixels_meta")
+                start, stop, channels = list_bounds(pixels_meta.field("channels"))
+                texts = channels.field("name")
+                names += [
+                    tuple(texts[i].as_py() for i in range(a, b))
+                    for a, b in zip(start.tolist(), stop.tolist(), strict=True)
+                ]
+        return names
+
+    def read_column(self, name: str) -> ColumnValues:
+        """Return the values of a column that holds no images.
+
+        Args:
+            name: One of `column_names`.
+
+        Raises:
+            SourceError: If there is no such column or it cannot be read.
+        """
+        if name not in self._column_names:
+            raise SourceError(
+                f"{self._file.path} has no column {name!r} beside its images; it has "
+                f"{_listed(self._column_names)}."
+            )
+        with self._file.reading():
+            column = self._file.open().read(columns=[name], use_threads=False).column(name)
+            if numpy_dtype(column.type) is None or column.null_count:
+                values: list[Any] = column.to_pylist()
+                return values
+            return np.concatenate([np.from_dlpack(chunk) for chunk in column.chunks])
+
+    def read_images(
+        self,
+        rows: Integers,
+        offsets: Integers,
+        write: WritePixels,
+        *,
+        channels: Sequence[int] | None = None,
+        on_rows: Callable[[int], None] | None = None,
+        num_threads: int = 1,
+    ) -> None:
+        """Write images to memory, each in C order of T, C, Z, Y, X and its own dtype.
+
+        Args:
+            rows: Row numbers, ascending, each once, none without an image.
+            offsets: Position of each image's first byte, shape ``(len(rows),)``.
+            write: Called for all parts of all images, from any thread.
+            channels: Channels to keep, in this order; all when left out.
+            on_rows: Called with the number of images written since the last call.
+            num_threads: Row groups to read at once, if there is enough to read.
+
+        Raises:
+            SourceError: If the file cannot be read.
+            ImageDataError: If the pixels of an image make no sense.
+        """
+        if not len(rows):
+            return
+        table, in_chunks = self._scan
+        writer = PixelWriter(
+            self._layout, table, rows, offsets, write, channels=channels, where=self.where
+        )
+        jobs = self._plan(rows, in_chunks[rows])
+        num_bytes = table.shapes[rows].prod(axis=1) * table.item_sizes[rows]
+        batch_rows = int(max(1, _BATCH_BYTES // max(1, num_bytes.mean())))
+        announce = _one_at_a_time(on_rows)
+
+        def run(job: _Job) -> None:
+            self._run(job, writer, int(rows[-1]), batch_rows, announce)
+
+        if num_threads == 1 or num_bytes.sum() < _THREADS_FROM_BYTES:
+            for job in jobs:
+                run(job)
+            return
+        single = [_Job([group], job.leaves) for job in jobs for group in job.groups]
+        with ThreadPoolExecutor(num_threads, "fastloader-parquet") as pool:
+            done = [pool.submit(run, job) for job in single]
+            try:
+                for future in done:
+                    future.result()
+            finally:
+                pool.shutdown(cancel_futures=True)
+
+    def _run(
+        self,
+        job: _Job,
+        writer: PixelWriter,
+        last_row: int,
+        batch_rows: int,
+        announce: Callable[[int], None],
+    ) -> None:
+        """Read row groups as one stream and write their images.
+
+        Raises:
+            SourceError: If rows are missing.
+        """
+        starts = self._file.group_starts
+        numbers = np.concatenate([
+            np.arange(*starts[group : group + 2]) for group in job.groups
+        ])
+        with self._file.reading():
+            batches = self._file.open().iter_batches(
+                batch_rows, row_groups=job.groups, columns=job.leaves, use_threads=False
+            )
+            done = 0
+            for batch in batches:
+                row_numbers = numbers[done : done + batch.num_rows]
+                done += batch.num_rows
+                announce(writer.write(batch.column(0), row_numbers))
+                if done < len(numbers) and numbers[done] > last_row:
+                    return
+        if done != len(numbers):
+            raise SourceError(f"{self.where}: expected {len(numbers)} rows, but got {done}.")
+
+    def _plan(self, rows: Integers, in_chunks: npt.NDArray[np.bool_]) -> list[_Job]:
+        """Return the row groups to read, neighbours together that need the same leaves."""
+        jobs: list[_Job] = []
+        groups = np.searchsorted(self._file.group_starts, rows, "right") - 1
+        for group in np.unique(groups).tolist():
+            some = in_chunks[groups == group]
+            leaves = []
+            if some.any():
+                leaves += self._chunk_leaves
+            if not some.all():
+                leaves += self._plane_leaves
+            if jobs and jobs[-1].leaves == leaves:
+                jobs[-1].groups.append(group)
+            else:
+                jobs.append(_Job([group], leaves))
+        return jobs
+
+    @cached_property
+    def _scan(self) -> tuple[ImageTable, npt.NDArray[np.bool_]]:
+        """The table of images, and which of them are stored as chunks.
+
+        Raises:
+            SourceError: If rows are missing.
+        """
+        layout = self._layout
+        leaves = self._leaves("pixels_meta", (*SIZES, "type"))
+        if layout.has_chunks:
+            more = ("dtype",) if layout.has_byte_chunks else ()
+            leaves += self._leaves("chunks", ("shape_z", "shape_y", "shape_x", *more))
+        leaves += self._leaves("planes", ("t",))
+        reader = ImageTableReader(layout, self.where)
+        with self._file.reading():
+            for batch in self._file.open().iter_batches(columns=leaves, use_threads=False):
+                reader.add(batch.column(0))
+        table = reader.finish()
+        if table.num_rows != self._file.group_starts[-1]:
+            raise SourceError(
+                f"{self.where}: expected {self._file.group_starts[-1]} rows, but got {table.num_rows}."
+            )
+        self._check_against_footer(table, reader.in_chunks)
+        return table, reader.in_chunks
+
+    def _check_against_footer(
+        self, table: ImageTable, in_chunks: npt.NDArray[np.bool_]
+    ) -> None:
+        """Check that each row group has about as many pixels as its images claim to have.
+
+        The footer counts the numbers of a list, so this needs no pixels; bytes are not counted.
+
+        Raises:
+            ImageDataError: If an image claims more than there are.
+        """
+        metadata = self._file.open().metadata
+        for name, is_stored in (
+            ("chunks", in_chunks),
+            ("planes", table.has_image & ~in_chunks),
+        ):
+            leaf = self._pixel_leaf(name)
+            if leaf is None or not is_stored.any():
+                continue
+            pixels = np.where(is_stored, table.shapes.prod(axis=1), 0)
+            for group, first in enumerate(self._file.group_starts[:-1].tolist()):
+                claimed = pixels[first : self._file.group_starts[group + 1]]
+                stored = metadata.row_group(group).column(leaf).num_values
+                if claimed.max(initial=0) > stored:
+                    row = first + int(np.argmax(claimed))
+                    raise ImageDataError(
+                        f"{self.where}, row {row}: sizes T, C, Z, Y, X of "
+                        f"{table.shapes[row].tolist()} are {int(claimed.max())} pixels, but its "
+                        f"row group has {stored} pixels in all its {name}."
+                    )
+
+    def _pixel_leaf(self, name: str) -> int | None:
+        """Return the position of the leaf column of chunks or planes that holds the numbers."""
+        numbers = [path for path in self._leaves(name, ("pixels",)) if ".pixels." in path]
+        return self._file.leaf_paths.index(numbers[0]) if numbers else None
+
+    def _leaves(self, parent: str, fields: tuple[str, ...]) -> list[str]:
+        """Return the paths of leaf columns below some fields of the image column."""
+        prefix = f"{self._column}.{parent}."
+        # Below a list, Parquet puts two levels ("list.element") before the fields of a struct.
+        level = 0 if parent == "pixels_meta" else 2
+        found = []
+        for path in self._file.leaf_paths:
+            names = path.removeprefix(prefix).split(".")
+            if path.startswith(prefix) and len(names) > level and names[level] in fields:
+                found.append(path)
+        return found
+
+
+def _choose_column(schema: pa.Schema, wanted: str | None, path: str) -> str:
+    candidates = find_image_columns(schema)
+    if wanted is not None:
+        if wanted not in schema.names:
+            raise SourceError(
+                f"{path} has no column {wanted!r}; its columns of images are "
+                f"{_listed(candidates)}."
+            )
+        return wanted
+    if len(candidates) != 1:
+        raise SourceError(
+            f"{path} has {len(candidates)} columns of OME-Arrow images ({_listed(candidates)}): "
+            f"expected one, or image_column= to say which."
+        )
+    return candidates[0]
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(repr(name) for name in names) or "none"
+
+
+def _one_at_a_time(function: Callable[[int], None] | None) -> Callable[[int], None]:
+    lock = threading.Lock()
+
+    def call(count: int) -> None:
+        if function is not None:
+            with lock:
+                function(count)
+
+    return call

@@ -1,0 +1,105 @@
+"""What every source of images can do, whatever its format."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["ColumnValues", "ImageSource", "ImageTable", "WritePixels"]
+
+ColumnValues: TypeAlias = npt.NDArray[Any] | list[Any]
+"""Values of a metadata column: an array of numbers, or a list of anything, None for null."""
+
+WritePixels: TypeAlias = Callable[[int, npt.NDArray[Any]], None]
+"""Puts contiguous pixels at a position in memory, counted in bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImageTable:
+    """What is known about the images of a source before a pixel is read."""
+
+    shapes: npt.NDArray[np.int64]
+    """Sizes T, C, Z, Y, X of each image, shape ``(num_rows, 5)``; 0 where there is none."""
+    dtypes: tuple[np.dtype[np.generic], ...]
+    """The distinct pixel types."""
+    dtype_codes: npt.NDArray[np.uint8]
+    """Position of each image's pixel type in `dtypes`, shape ``(num_rows,)``."""
+
+    @property
+    def num_rows(self) -> int:
+        """Number of rows, with and without an image."""
+        return len(self.shapes)
+
+    @property
+    def has_image(self) -> npt.NDArray[np.bool_]:
+        """Which rows have an image, shape ``(num_rows,)``."""
+        return self.shapes[:, 0] > 0
+
+    @property
+    def item_sizes(self) -> npt.NDArray[np.int64]:
+        """Bytes of one pixel of each image, shape ``(num_rows,)``."""
+        return np.array([dtype.itemsize for dtype in self.dtypes], np.int64)[self.dtype_codes]
+
+
+class ImageSource(Protocol):
+    """Images and columns beside them, by row number.
+
+    A source holds paths and plain values; files are opened in the process and thread that
+    reads, and never travel: every source can be pickled.
+    """
+
+    @property
+    def where(self) -> str:
+        """File and column, as error messages name them."""
+        ...
+
+    @property
+    def fingerprint(self) -> str:
+        """Text that changes when the content does."""
+        ...
+
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        """Columns that hold no images."""
+        ...
+
+    def read_table(self) -> ImageTable:
+        """Return sizes and pixel types of all images, checked as far as they can be."""
+        ...
+
+    def read_channel_names(self) -> list[tuple[str | None, ...]]:
+        """Return the names of the channels of each image; of none for a row without image."""
+        ...
+
+    def read_column(self, name: str) -> ColumnValues:
+        """Return the values of a column that holds no images.
+
+        Args:
+            name: One of `column_names`.
+        """
+        ...
+
+    def read_images(
+        self,
+        rows: npt.NDArray[np.int64],
+        offsets: npt.NDArray[np.int64],
+        write: WritePixels,
+        *,
+        channels: Sequence[int] | None = None,
+        on_rows: Callable[[int], None] | None = None,
+        num_threads: int = 1,
+    ) -> None:
+        """Write images to memory, each in C order of T, C, Z, Y, X and its own dtype.
+
+        Args:
+            rows: Row numbers, ascending, each once, none without an image.
+            offsets: Position of each image's first byte, shape ``(len(rows),)``.
+            write: Called for all parts of all images, from any thread.
+            channels: Channels to keep, in this order; all when left out.
+            on_rows: Called with the number of images written since the last call, from any
+                thread, one call at a time.
+            num_threads: Most threads to read with.
+        """
+        ...

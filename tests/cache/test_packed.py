@@ -1,0 +1,140 @@
+"""Packed images: one block of memory, in every kind of child process."""
+
+import copy
+import multiprocessing
+import pickle
+
+import numpy as np
+import pytest
+import torch
+
+from fastloader.cache import PackedImages
+from fastloader.errors import UnpicklableError
+from fastloader.shm import collecting_memory_files, providing_memory_files
+
+
+def packed(arrays, *, shared=True):
+    """Pack arrays with axes T, C, Z, Y, X."""
+    dtypes = sorted({array.dtype for array in arrays}, key=str)
+    images = PackedImages(
+        np.array([array.shape for array in arrays], np.int64).reshape(-1, 5),
+        dtypes,
+        np.array([dtypes.index(array.dtype) for array in arrays], np.uint8),
+        shared=shared,
+    )
+    for offset, array in zip(images.offsets, arrays, strict=True):
+        images.write(int(offset), array)
+    return images
+
+
+def arrays_of(*shapes_and_types):
+    rng = np.random.default_rng(0)
+    return [rng.integers(0, 200, shape).astype(dtype) for shape, dtype in shapes_and_types]
+
+
+RAGGED = [((1, 2, 1, 3, 4), "uint8"), ((2, 1, 2, 2, 2), "float64"), ((1, 1, 1, 5, 1), "uint16")]
+UNIFORM = [((1, 2, 1, 3, 4), "uint16")] * 5
+LARGE = [((1, 2, 1, 150, 150), "uint16")] * 3
+
+
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("kinds", [RAGGED, UNIFORM, []], ids=["ragged", "uniform", "none"])
+def test_images_come_back_as_they_were(kinds, shared):
+    arrays = arrays_of(*kinds)
+
+    images = packed(arrays, shared=shared)
+
+    assert len(images) == len(arrays)
+    for position, array in enumerate(arrays):
+        torch.testing.assert_close(
+            images.image(position), torch.from_numpy(array), rtol=0, atol=0
+        )
+
+
+@pytest.mark.parametrize("kinds", [UNIFORM, LARGE], ids=["small", "large"])
+@pytest.mark.parametrize("dtype", [torch.uint16, torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("is_contiguous", [True, False])
+def test_a_gathered_batch_has_the_images_asked_for(kinds, dtype, is_contiguous):
+    arrays = arrays_of(*kinds)
+    positions = [2, 0, 2, 1]
+    expected = torch.stack([torch.from_numpy(arrays[i]).to(dtype) for i in positions])
+    out = torch.empty_like(expected)
+    if not is_contiguous:
+        out = out.transpose(-1, -2).contiguous().transpose(-1, -2)
+
+    packed(arrays).gather(positions, out)
+
+    assert torch.equal(expected, out)
+
+
+def test_more_images_are_gathered_than_fit_the_processors_cache(monkeypatch):
+    monkeypatch.setattr("fastloader.cache._packed._GATHER_BYTES", 100)
+    arrays = arrays_of(*UNIFORM)
+    out = torch.empty(5, *arrays[0].shape)
+
+    packed(arrays).gather(range(5), out)
+
+    np.testing.assert_array_equal(np.stack(arrays), out.numpy())
+
+
+def test_scaling_to_half_precision_does_not_overflow_first():
+    images = packed([np.full((1, 1, 1, 2, 2), 65535, np.uint16)])
+    out = torch.empty(1, 1, 1, 1, 2, 2, dtype=torch.float16)
+
+    images.gather([0], out, scale=1 / 65535)
+
+    assert (out == 1).all()
+
+
+def test_a_pickle_outside_the_start_of_a_process_is_refused_if_shared():
+    images = packed(arrays_of(*UNIFORM))
+
+    with pytest.raises(UnpicklableError):
+        pickle.dumps(images)
+
+
+@pytest.mark.parametrize("kinds", [RAGGED, UNIFORM], ids=["ragged", "uniform"])
+def test_a_pickle_with_its_memory_file_maps_the_same_memory(kinds):
+    arrays = arrays_of(*kinds)
+    images = packed(arrays)
+
+    with collecting_memory_files() as files:
+        pickled = pickle.dumps(images)
+    with providing_memory_files(files):
+        twin = pickle.loads(pickled)
+
+    images.write(0, np.full(arrays[0].shape, 7, arrays[0].dtype))
+    assert (twin.image(0) == 7).all()
+
+
+def test_a_pickle_of_private_images_is_a_copy():
+    images = packed(arrays_of(*RAGGED), shared=False)
+
+    twin = pickle.loads(pickle.dumps(images))
+
+    assert torch.equal(twin.image(1), images.image(1))
+
+
+def test_a_deep_copy_is_the_same_memory():
+    images = packed(arrays_of(*UNIFORM))
+
+    assert copy.deepcopy(images) is images
+
+
+def overwrite(images):
+    images.write(0, np.full((1, 2, 1, 3, 4), 9, np.uint16))
+
+
+@pytest.mark.multiprocess
+@pytest.mark.parametrize("start_method", multiprocessing.get_all_start_methods())
+def test_a_child_has_the_same_memory(start_method):
+    images = packed(arrays_of(*UNIFORM))
+
+    process = multiprocessing.get_context(start_method).Process(
+        target=overwrite, args=(images,)
+    )
+    process.start()
+    process.join(60)
+
+    assert process.exitcode == 0
+    assert (images.image(0) == 9).all()

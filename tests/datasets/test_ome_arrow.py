@@ -1,0 +1,401 @@
+"""OMEArrowDataset: samples, batches, labels and one copy of the pixels for all processes."""
+
+import copy
+import dataclasses
+import multiprocessing
+import pickle
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.utils.data import DataLoader, default_collate
+
+from fastloader._buffers import allocating_with
+from fastloader._machine import read_machine
+from fastloader.datasets import OMEArrowDataset
+from fastloader.errors import (
+    ImageDataError,
+    SettingsError,
+    ShapeError,
+    SharedMemoryError,
+    SourceError,
+)
+from fastloader.typing import BatchedDataset
+from tests.ome_arrow_tables import ome_arrow_value, random_image, write_images
+
+CELLS = Path(__file__).parents[2] / "data" / "nf1_cells.parquet"
+SIZE = (1, 3, 1, 6, 5)
+IMAGES = [random_image(SIZE, seed=seed) for seed in range(7)]
+
+
+def values_of(images):
+    return [None if image is None else ome_arrow_value(image) for image in images]
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    return write_images(
+        tmp_path_factory.mktemp("images") / "images.parquet",
+        values_of(IMAGES),
+        name=["b", "a", "c", "a", "b", "a", "c"],
+        count=[5, 4, 3, 2, 1, 0, 255],
+        area=np.linspace(0, 1, 7, dtype=np.float32),
+        is_big=[True, False] * 3 + [True],
+        note=["x", None, "y", None, None, None, None],
+    )
+
+
+@pytest.fixture(scope="module")
+def ragged(tmp_path_factory):
+    images = [random_image((1, 1, 1, 4, 4)), None, random_image((1, 1, 1, 5, 4))]
+    path = tmp_path_factory.mktemp("ragged") / "ragged.parquet"
+    return write_images(path, values_of(images), name=["a", None, "b"], n=[1, 2, 3])
+
+
+def assert_equal(expected, actual):
+    torch.testing.assert_close(actual, expected, rtol=0, atol=0)
+    assert type(expected) is type(actual)
+
+
+def double(image):
+    return image * 2
+
+
+def mean_and_size(image):
+    return {"mean": image.mean(), "size": list(image.shape)}
+
+
+OPTIONS = {
+    "plain": {},
+    "native": {"dtype": None},
+    "double": {"dtype": torch.float64},
+    "wider": {"dtype": torch.int32},
+    "half": {"dtype": torch.float16, "scale": 1 / 65535},
+    "scaled": {"scale": 1 / 65535},
+    "channels": {"channels": [2, 0]},
+    "channel names": {"channels": ["channel 1"]},
+    "axes": {"axes": "YXC"},
+    "all axes": {"axes": "TCZYX"},
+    "axes and channels": {"axes": "XTCY", "channels": [1]},
+    "string labels": {"label_column": "name"},
+    "integer labels": {"label_column": "count"},
+    "float labels": {"label_column": "area"},
+    "boolean labels": {"label_column": "is_big"},
+    "transform": {"transform": double, "label_column": "name"},
+    "transform to a dict": {"transform": mean_and_size},
+}
+
+
+@pytest.mark.parametrize("preload", [True, False])
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS.keys())
+def test_a_batch_equals_its_collated_samples(path, preload, options):
+    dataset = OMEArrowDataset(path, preload=preload, **options)
+    indices = [3, 0, 6, 3, -1]
+
+    assert_equal(default_collate([dataset[i] for i in indices]), dataset.get_batch(indices))
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    indices=st.lists(st.integers(-7, 6), min_size=1, max_size=20),
+    dtype=st.sampled_from([None, torch.float32, torch.bfloat16]),
+    axes=st.sampled_from(["CYX", "XYC", "ZCYX"]),
+    preload=st.booleans(),
+)
+def test_any_batch_equals_its_collated_samples(path, indices, dtype, axes, preload):
+    dataset = OMEArrowDataset(path, "image", "count", dtype=dtype, axes=axes, preload=preload)
+
+    assert_equal(default_collate([dataset[i] for i in indices]), dataset.get_batch(indices))
+
+
+def test_a_sample_is_the_image_as_float32_of_c_h_w(path):
+    image = OMEArrowDataset(path)[4]
+
+    assert image.dtype == torch.float32
+    np.testing.assert_array_equal(IMAGES[4][0, :, 0].astype(np.float32), image.numpy())
+
+
+def test_axes_are_those_asked_for(path):
+    image = OMEArrowDataset(path, axes="YXTC", channels=[2, 0], dtype=None)[1]
+
+    np.testing.assert_array_equal(IMAGES[1][0, [2, 0], 0].transpose(1, 2, 0)[:, :, None], image)
+
+
+def test_scale_multiplies_every_pixel_by_the_same_number(path):
+    dataset = OMEArrowDataset(path, scale=1 / 65535)
+
+    expected = torch.from_numpy(IMAGES[2][0, :, 0].astype(np.float32)) * (1 / 65535)
+    assert_equal(expected, dataset[2])
+
+
+def test_it_is_a_batched_dataset(path):
+    assert isinstance(OMEArrowDataset(path), BatchedDataset)
+
+
+def test_batches_are_allocated_where_the_loader_says(path):
+    allocated = []
+
+    def allocate(shape, dtype):
+        allocated.append(torch.empty(shape, dtype=dtype))
+        return allocated[-1]
+
+    with allocating_with(allocate):
+        images, _ = OMEArrowDataset(path, label_column="name").get_batch([1, 2])
+
+    assert len(allocated) == 1
+    assert images.data_ptr() == allocated[0].data_ptr()
+
+
+def test_a_sample_is_the_callers_to_change(path):
+    dataset = OMEArrowDataset(path, dtype=None)
+
+    dataset[0].zero_()
+
+    np.testing.assert_array_equal(IMAGES[0][0, :, 0], dataset[0])
+
+
+@pytest.mark.parametrize("index", [7, -8])
+def test_an_index_out_of_range_is_an_error(path, index):
+    dataset = OMEArrowDataset(path)
+
+    with pytest.raises(IndexError, match=f"Sample {index} was asked for, but there are 7"):
+        dataset[index]
+    with pytest.raises(IndexError, match=f"Sample {index} was asked for, but there are 7"):
+        dataset.get_batch([0, index])
+
+
+def test_strings_become_classes(path):
+    dataset = OMEArrowDataset(path, label_column="name")
+
+    assert dataset.classes == ("a", "b", "c")
+    assert dataset.labels.tolist() == [1, 0, 2, 0, 1, 0, 2]
+    assert dataset[2][1] == 2
+
+
+def test_float_labels_keep_their_type(path):
+    dataset = OMEArrowDataset(path, label_column="area")
+
+    assert dataset.get_batch([0, 6])[1].dtype == torch.float32
+    assert dataset.classes == ()
+
+
+def test_without_a_label_column_there_are_no_labels(path):
+    assert OMEArrowDataset(path).labels is None
+
+
+def test_metadata_has_the_other_columns(path):
+    metadata = OMEArrowDataset(path).metadata
+
+    assert list(metadata) == ["name", "count", "area", "is_big", "note"]
+    np.testing.assert_array_equal([5, 4, 3, 2, 1, 0, 255], metadata["count"])
+    assert metadata["note"] == ["x", None, "y", None, None, None, None]
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"label_column": "nosuch"}, SourceError, "no column 'nosuch' beside its images"),
+        ({"label_column": "image"}, SourceError, "no column 'image' beside its images"),
+        ({"label_column": "note"}, SourceError, "label 1 is null"),
+        ({"image_column": "name"}, SourceError, "column 'name' is no OME-Arrow image"),
+        ({"channels": [3]}, SettingsError, "only channels 0 to 2"),
+        ({"channels": [-1]}, SettingsError, "only channels 0 to 2"),
+        ({"channels": [0, 0]}, SettingsError, "one or more, each once"),
+        ({"channels": []}, SettingsError, "one or more, each once"),
+        ({"channels": ["DAPI"]}, SettingsError, r"channels \['channel 0'.*but not \['DAPI'\]"),
+        ({"dtype": torch.uint8}, SettingsError, "cannot hold all values of the file's uint16"),
+        ({"dtype": None, "scale": 0.5}, SettingsError, "scale=0.5 needs a floating dtype"),
+        ({"axes": "CYY"}, ShapeError, "each letter of 'TCZYX' at most once"),
+        ({"axes": "YX"}, ShapeError, "axis C is left out of axes='YX', but image 0 has size 3"),
+        ({"on_null": "ignore"}, SettingsError, "expected 'error', 'skip' or 'zeros'"),
+    ],
+    ids=lambda value: str(value) if isinstance(value, dict) else "",
+)
+def test_options_that_do_not_fit_are_errors(path, options, error, message):
+    with pytest.raises(error, match=message):
+        OMEArrowDataset(path, **options)
+
+
+def test_a_stack_needs_a_choice_of_axes(tmp_path):
+    path = write_images(tmp_path / "a.parquet", values_of([random_image((2, 1, 3, 4, 4))]))
+
+    with pytest.raises(ShapeError, match=r"axis T is left out .* axes='TCYX' or 'TCZYX'"):
+        OMEArrowDataset(path)
+
+    assert OMEArrowDataset(path, axes="TZYX")[0].shape == (2, 3, 4, 4)
+
+
+def test_several_pixel_types_need_a_choice(tmp_path):
+    images = [random_image((1, 1, 1, 3, 3), dtype) for dtype in ("uint8", "int32")]
+    values = [ome_arrow_value(image, encoding="bytes") for image in images]
+    path = write_images(tmp_path / "a.parquet", values, encoding="bytes")
+
+    with pytest.raises(SettingsError, match=r"of several \(int32, uint8\): choose one"):
+        OMEArrowDataset(path, dtype=None)
+
+    batch = OMEArrowDataset(path, dtype=torch.int64).get_batch([1, 0])
+    np.testing.assert_array_equal(np.stack([images[1][0, :, 0], images[0][0, :, 0]]), batch)
+
+
+def test_a_row_without_image_is_an_error_by_default(ragged):
+    with pytest.raises(
+        ImageDataError, match=r"ragged.parquet, column 'image', row 1 has no image"
+    ):
+        OMEArrowDataset(ragged)
+
+
+@pytest.mark.parametrize("preload", [True, False])
+def test_rows_without_image_can_be_left_out(ragged, preload):
+    dataset = OMEArrowDataset(ragged, label_column="name", on_null="skip", preload=preload)
+
+    assert len(dataset) == 2
+    assert dataset.rows.tolist() == [0, 2]
+    assert dataset.metadata["n"].tolist() == [1, 3]
+    assert dataset.classes == ("a", "b")
+    assert dataset[1][0].shape == (1, 5, 4)
+
+
+@pytest.mark.parametrize("preload", [True, False])
+def test_rows_without_image_can_be_zeros(tmp_path, preload):
+    images = [None, IMAGES[0], None, IMAGES[1]]
+    path = write_images(tmp_path / "a.parquet", values_of(images))
+
+    batch = OMEArrowDataset(path, on_null="zeros", preload=preload).get_batch([0, 1, 2, 3])
+
+    assert (batch[[0, 2]] == 0).all()
+    np.testing.assert_array_equal(IMAGES[1][0, :, 0].astype(np.float32), batch[3])
+
+
+def test_zeros_need_one_size(ragged):
+    with pytest.raises(ImageDataError, match="on_null='zeros' needs images of one size"):
+        OMEArrowDataset(ragged, on_null="zeros")
+
+
+def test_images_of_several_sizes_are_samples_but_no_batch(ragged):
+    dataset = OMEArrowDataset(ragged, on_null="skip")
+
+    assert dataset[0].shape == (1, 4, 4)
+    assert dataset.get_batch([1, 1]).shape == (2, 1, 5, 4)
+    with pytest.raises(ShapeError, match=r"\(1, 4, 4\), \(1, 5, 4\) .*transform="):
+        dataset.get_batch([0, 1])
+
+
+def crop(image):
+    return image[:, :4, :4]
+
+
+def test_a_transform_can_bring_them_to_one_size(ragged):
+    dataset = OMEArrowDataset(ragged, on_null="skip", transform=crop)
+
+    assert dataset.get_batch([0, 1]).shape == (2, 1, 4, 4)
+
+
+def test_a_table_without_rows_is_an_empty_dataset(tmp_path):
+    assert len(OMEArrowDataset(write_images(tmp_path / "a.parquet", []))) == 0
+
+
+def test_more_pixels_than_memory_is_an_error_before_anything_is_read(path, monkeypatch):
+    machine = dataclasses.replace(read_machine(), available_bytes=100)
+    monkeypatch.setattr("fastloader.datasets._image_store.read_machine", lambda: machine)
+
+    with pytest.raises(SharedMemoryError, match=r"7 images take .* preload=False"):
+        OMEArrowDataset(path)
+
+
+def test_preloading_is_silent_when_piped(path, capfd):
+    OMEArrowDataset(path)
+
+    assert capfd.readouterr() == ("", "")
+
+
+def test_preloading_shows_its_progress_when_asked_and_starts_no_thread(
+    path, capfd, monkeypatch
+):
+    monkeypatch.setattr("fastloader.datasets._image_store._QUIET_SECONDS", 0)
+    num_threads = psutil.Process().num_threads()
+
+    OMEArrowDataset(path, progress=True)
+
+    assert "7/7" in capfd.readouterr().err
+    assert psutil.Process().num_threads() == num_threads
+
+
+@pytest.mark.parametrize("preload", [True, False])
+def test_a_pickle_leaves_pixels_and_arrow_out_and_reads_the_same(path, preload):
+    dataset = OMEArrowDataset(path, label_column="name", preload=preload)
+    expected = dataset.get_batch([5, 2])
+
+    pickled = pickle.dumps(dataset)
+
+    assert b"pyarrow" not in pickled
+    assert_equal(expected, pickle.loads(pickled).get_batch([5, 2]))
+
+
+def test_a_deep_copy_shares_the_pixels(path):
+    dataset = OMEArrowDataset(path)
+
+    twin = copy.deepcopy(dataset)
+
+    assert twin._images is dataset._images
+    assert_equal(dataset[3], twin[3])
+
+
+def test_the_shipped_cells_are_balanced_and_split_without_overlap():
+    dataset = OMEArrowDataset(CELLS, label_column="label", preload=False)
+
+    is_test = np.array(dataset.metadata["split"]) == "test"
+    x = dataset.metadata["centre_x_px"]
+    assert dataset[0][0].shape == (3, 80, 80)
+    assert np.bincount(dataset.labels[is_test]).tolist() == [28, 28, 28]
+    assert np.bincount(dataset.labels[~is_test]).tolist() == [84, 84, 84]
+    assert x[~is_test].max() + 40 <= x[is_test].min() - 40
+
+
+@pytest.mark.multiprocess
+@pytest.mark.parametrize(
+    ("start_method", "preload"),
+    [*((method, True) for method in multiprocessing.get_all_start_methods()), ("spawn", False)],
+)
+def test_workers_of_every_kind_see_the_same_samples(path, start_method, preload):
+    dataset = OMEArrowDataset(path, label_column="name", preload=preload)
+    loader = DataLoader(dataset, 3, num_workers=2, multiprocessing_context=start_method)
+
+    for actual, indices in zip(loader, ([0, 1, 2], [3, 4, 5], [6]), strict=True):
+        assert_equal(dataset.get_batch(indices), actual)
+
+
+def measure_private_bytes(dataset, queue):
+    torch.set_num_threads(1)  # as in a loader's worker: OpenMP's threads do not survive a fork
+    before = private_bytes()
+    total = sum(float(dataset[i].sum()) for i in range(len(dataset)))
+    queue.put((private_bytes() - before, total))
+
+
+def private_bytes():
+    return psutil.Process().memory_full_info().uss
+
+
+@pytest.mark.multiprocess
+@pytest.mark.skipif(not hasattr(psutil.Process(), "memory_maps"), reason="needs private memory")
+@pytest.mark.parametrize("start_method", multiprocessing.get_all_start_methods())
+def test_workers_of_every_kind_share_one_copy_of_the_pixels(tmp_path, start_method):
+    images = [np.full((1, 1, 1, 1024, 1024), seed, np.uint16) for seed in range(24)]  # 50 MB
+    values = [ome_arrow_value(image, encoding="bytes") for image in images]
+    path = write_images(tmp_path / "a.parquet", values, encoding="bytes")
+    dataset = OMEArrowDataset(path)
+    # Pages that only the child has touched would count as its own.
+    expected = sum(float(dataset[i].sum()) for i in range(24))
+    context = multiprocessing.get_context(start_method)
+    queue = context.Queue()
+
+    process = context.Process(target=measure_private_bytes, args=(dataset, queue))
+    process.start()
+    grown_bytes, total = queue.get(timeout=60)
+    process.join(60)
+
+    assert total == expected
+    assert grown_bytes < 15e6
