@@ -1,5 +1,6 @@
 """Compact samplers give torch's order and leave the generators where torch leaves them."""
 
+import pickle
 import tracemalloc
 from itertools import islice
 
@@ -126,3 +127,11 @@ def test_a_long_order_is_not_made_a_list():
     tracemalloc.stop()
 
     assert peak < 1_000_000
+
+
+def test_batches_are_lists_that_know_their_array():
+    for sampler in (SequentialSampler(range(9)), RandomSampler(range(9))):
+        for batch in compact_sampler(BatchSampler(sampler, 4, drop_last=False)):
+            assert isinstance(batch, list)
+            assert batch == batch.array.tolist()
+            assert type(pickle.loads(pickle.dumps(batch))) is list

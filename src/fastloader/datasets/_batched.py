@@ -18,6 +18,7 @@ from torch.utils.data import (
 
 from fastloader._buffers import empty_batch
 from fastloader.datasets._wrapper import DatasetWrapper
+from fastloader.sampling._compact import IndexList
 from fastloader.typing import Batch, BatchedDataset, Sample
 
 __all__ = ["as_batched"]
@@ -106,8 +107,10 @@ class _Subset(_Adapter):
     def get_batch(self, indices: Sequence[int], /) -> Batch:
         chosen = self._dataset.indices
         if isinstance(chosen, (torch.Tensor, np.ndarray)):
-            chosen = chosen.tolist() if len(chosen) <= len(indices) else chosen
-            return self._base.get_batch([as_integer(chosen[index]) for index in indices])
+            positions = _as_positions(indices, len(chosen))
+            if positions is None:
+                return self._collate_samples(indices)
+            return self._base.get_batch(chosen[positions.numpy()].tolist())
         return self._base.get_batch([chosen[index] for index in indices])
 
 
@@ -231,6 +234,8 @@ def _as_positions(indices: Sequence[Any], length: int) -> torch.Tensor | None:
     None stands for indices that mean something else than a row: ``tensor[True]`` or
     ``tensor[tensor([3])]`` add an axis.
     """
+    if type(indices) is IndexList:
+        return torch.from_numpy(indices.array)
     if not len(indices):
         return None
     if set(map(type, indices)) != {int}:

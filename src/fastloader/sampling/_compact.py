@@ -2,18 +2,21 @@
 
 from collections.abc import Iterable, Iterator
 from itertools import chain, islice
-from typing import Any
+from typing import Any, TypeAlias
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch.utils.data import (
     BatchSampler,
     DistributedSampler,
     RandomSampler,
+    SequentialSampler,
     SubsetRandomSampler,
     WeightedRandomSampler,
 )
 
-__all__ = ["compact_sampler"]
+__all__ = ["IndexList", "compact_sampler"]
 
 _CHUNK = 8192
 """Indices turned into Python numbers at a time."""
@@ -44,6 +47,27 @@ def compact_sampler(
     return sampler
 
 
+_Indices: TypeAlias = npt.NDArray[np.int64]
+
+
+class IndexList(list[int]):
+    """Indices of a batch as a list, as samplers give them, and as the array it was made of.
+
+    Reading whole batches needs the array; making one of a list takes as long as reading a
+    small batch.
+
+    Args:
+        array: int64, shape ``(N,)``, no number below 0; not to be written to.
+    """
+
+    def __init__(self, array: _Indices) -> None:
+        super().__init__(array.tolist())
+        self.array = array
+
+    def __reduce__(self) -> tuple[type[list[int]], tuple[list[int]]]:
+        return list, (list(self),)
+
+
 class _Compact:
     def __init__(self, sampler: Any, generator: torch.Generator | None) -> None:
         self._sampler = sampler
@@ -57,9 +81,9 @@ class _CompactRandom(_Compact):
     """The order of `RandomSampler`."""
 
     def __iter__(self) -> Iterator[int]:
-        return chain.from_iterable(self._draw())
+        return chain.from_iterable(chunk.tolist() for chunk in self.chunks())
 
-    def _draw(self) -> Iterator[list[int]]:
+    def chunks(self) -> Iterator[_Indices]:
         sampler: RandomSampler = self._sampler
         generator = self._generator if self._generator is not None else sampler.generator
         if generator is None:
@@ -72,34 +96,37 @@ class _CompactRandom(_Compact):
 
 def _draw_with_replacement(
     high: int, num_samples: int, generator: torch.Generator
-) -> Iterator[list[int]]:
+) -> Iterator[_Indices]:
     for _ in range(num_samples // 32):  # torch's own size: another one draws other numbers
         yield _draw_integers(high, 32, generator)
     yield _draw_integers(high, num_samples % 32, generator)
 
 
-def _draw_integers(high: int, size: int, generator: torch.Generator) -> list[int]:
+def _draw_integers(high: int, size: int, generator: torch.Generator) -> _Indices:
     indices = torch.randint(
         high, (size,), dtype=torch.int64, generator=generator, device=generator.device
     )
-    return indices.tolist()
+    return indices.cpu().numpy()
 
 
 def _draw_permutations(
     length: int, num_samples: int, generator: torch.Generator
-) -> Iterator[list[int]]:
+) -> Iterator[_Indices]:
     for _ in range(num_samples // length):
         yield from _draw_permutation(length, length, generator)
     # Also drawn when nothing of it is needed, as in torch: it moves the generator on.
     yield from _draw_permutation(length, num_samples % length, generator)
 
 
-def _draw_permutation(
-    length: int, stop: int, generator: torch.Generator
-) -> Iterator[list[int]]:
+def _draw_permutation(length: int, stop: int, generator: torch.Generator) -> Iterator[_Indices]:
     indices = torch.randperm(length, generator=generator, device=generator.device)
     for start in range(0, stop, _CHUNK):
-        yield indices[start : min(start + _CHUNK, stop)].tolist()
+        yield indices[start : min(start + _CHUNK, stop)].cpu().numpy()
+
+
+def _count(length: int) -> Iterator[_Indices]:
+    for start in range(0, length, _CHUNK):
+        yield np.arange(start, min(start + _CHUNK, length))
 
 
 class _CompactBatches(_Compact):
@@ -107,12 +134,43 @@ class _CompactBatches(_Compact):
 
     def __iter__(self) -> Iterator[list[Any]]:
         batch_sampler: BatchSampler = self._sampler
-        indices = iter(compact_sampler(batch_sampler.sampler, self._generator))
         size = batch_sampler.batch_size
-        while batch := list(islice(indices, size)):
+        inner = batch_sampler.sampler
+        if type(inner) is RandomSampler:
+            batches = _cut(_CompactRandom(inner, self._generator).chunks(), size)
+        elif type(inner) is SequentialSampler:
+            batches = _cut(_count(len(inner)), size)
+        else:
+            batches = _collect(iter(compact_sampler(inner)), size)
+        for batch in batches:
             if len(batch) < size and batch_sampler.drop_last:
                 return
             yield batch
+
+
+def _collect(indices: Iterator[Any], size: int) -> Iterator[list[Any]]:
+    while batch := list(islice(indices, size)):
+        yield batch
+
+
+def _cut(chunks: Iterator[_Indices], size: int) -> Iterator[list[int]]:
+    """Cut a stream of arrays into batches, asking for a chunk no sooner than it is needed."""
+    chunk = np.empty(0, dtype=np.int64)
+    while True:
+        parts, missing = [], size
+        while missing:
+            if not len(chunk):
+                fresh = next(chunks, None)
+                if fresh is None:
+                    break
+                chunk = fresh
+            parts.append(chunk[:missing])
+            chunk = chunk[missing:]
+            missing -= len(parts[-1])
+        if missing < size:
+            yield IndexList(parts[0] if len(parts) == 1 else np.concatenate(parts))
+        if missing:
+            return
 
 
 class _OnCPU(_Compact):
