@@ -183,8 +183,7 @@ class Draws:
             uint64, shape ``(N, num)``.
         """
         if num == 1 and len(self.keys) == 1:
-            word = _mix_number(int(self.keys[0]) + _STEP * ((self._next() << 32) + 1))
-            return np.array([[word]], np.uint64)
+            return np.array([[self._word()]], np.uint64)
         return _words(self.keys, self._next(), num)
 
     def uniform(self, low: Any = 0.0, high: Any = 1.0, num: int | None = None) -> Any:
@@ -198,11 +197,13 @@ class Draws:
         Returns:
             float64, shape ``(N,)`` or ``(N, num)``.
         """
-        words = self.words(1 if num is None else num)
-        # 53 bits: the product and the conversion are exact.
-        fractions = (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
-        if num is None:
-            fractions = fractions[:, 0]
+        # 53 bits: the conversion and the product are exact.
+        if num is None and len(self.keys) == 1:
+            fractions = np.array([(self._word() >> 11) * 2.0**-53])
+        else:
+            words = self.words(1 if num is None else num)
+            fractions = (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
+            fractions = fractions[:, 0] if num is None else fractions
         return fractions * (high - low) + low
 
     def integers(self, low: Any, high: Any, num: int | None = None) -> NDArray[np.int64]:
@@ -269,6 +270,10 @@ class Draws:
         sixteens = words.view(torch.int16)[:, :num_values].long()
         quantiles = torch.from_numpy(_normal_quantiles()).to(images.device)
         return quantiles[sixteens].reshape(images.shape)
+
+    def _word(self) -> int:
+        """Return the word of the only sample: plain integers are faster than arrays of one."""
+        return _mix_number(int(self.keys[0]) + _STEP * ((self._next() << 32) + 1))
 
     def _next(self) -> int:
         draw = self._num_drawn

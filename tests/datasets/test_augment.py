@@ -20,6 +20,7 @@ from torch.utils.data import (
     get_worker_info,
 )
 
+from fastloader._buffers import allocating_with
 from fastloader._seeding import DrawScope, draw_scope
 from fastloader.datasets import AlbumentationsTransform, Augment, DatasetWrapper
 from fastloader.errors import SettingsError, ShapeError
@@ -362,6 +363,20 @@ def test_batches_are_made_at_once_exactly_if_the_base_can():
     assert not isinstance(Augment(Opaque(), NOISE), BatchedDataset)
 
 
+def test_a_batch_is_made_where_the_loader_wants_it_and_nothing_else_is():
+    made = []
+
+    def allocate(shape, dtype):
+        made.append(torch.empty(tuple(shape), dtype=dtype))
+        return made[-1]
+
+    dataset = Augment(Batched(), [RandomFlip(), GaussianNoise(1.0), RandomFlip()])
+    with allocating_with(allocate):
+        images, _ = dataset.get_batch([3, 4])
+
+    assert [tensor.data_ptr() for tensor in made] == [images.data_ptr()]
+
+
 def test_the_transforms_of_the_user_are_kept():
     flip = RandomFlip()
 
@@ -486,8 +501,16 @@ def test_a_stream_that_was_resumed_goes_on_as_if_it_had_not_stopped():
 
     second.load_state_dict(first.state_dict())
 
+    assert second.state_dict() == first.state_dict()
     assert is_same([*read_before, *second], whole)
     assert is_same(list(second), whole)
+
+
+def test_a_stream_that_was_left_begins_again_at_its_start():
+    dataset = Augment(Stream(), NOISE)
+    next(iter(dataset))
+
+    assert is_same(list(dataset), list(Augment(Stream(), NOISE)))
 
 
 def test_only_a_stream_with_a_state_has_one():

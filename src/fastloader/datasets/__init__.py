@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 from fastloader._buffers import empty_batch
 from fastloader.datasets._albumentations import AlbumentationsTransform
 from fastloader.datasets._augment import Augment
+from fastloader.datasets._multiscale import MultiScale
+from fastloader.datasets._standardize import Standardize, standardize
 from fastloader.datasets._statistics import ChannelStatistics
 from fastloader.datasets._wrapper import DatasetWrapper
 
@@ -17,8 +19,11 @@ __all__ = [
     "Augment",
     "ChannelStatistics",
     "DatasetWrapper",
+    "MultiScale",
     "OMEArrowDataset",
+    "Standardize",
     "empty_batch",
+    "standardize",
 ]
 
 

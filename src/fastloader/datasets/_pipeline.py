@@ -4,7 +4,7 @@ import os
 import random
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from itertools import takewhile
@@ -15,6 +15,7 @@ import torch
 from torch.utils.data import default_collate
 
 from fastloader._arrays import as_tensor
+from fastloader._buffers import allocating_with
 from fastloader._keyed import Draws
 from fastloader._seeding import seed_global_generators
 from fastloader.errors import ShapeError
@@ -109,9 +110,12 @@ class Pipeline:
                 asked only if there is a foreign transform.
         """
         num_ours = sum(1 for _ in takewhile(_is_ours, self.transforms))
-        for number, transform in enumerate(self.transforms[:num_ours]):
-            own = draws.stream(self.first_stream + number)
-            images = cast("Transform", transform).batch(images, own)
+        for number, transform in enumerate(self.transforms[:num_ours], start=1):
+            own = draws.stream(self.first_stream + number - 1)
+            # Only what is delivered goes where the loader wants it: its room is precious.
+            is_last = number == len(self.transforms)
+            with nullcontext() if is_last else allocating_with(None):
+                images = cast("Transform", transform).batch(images, own)
         if num_ours == len(self.transforms):
             return images
         singles: Iterable[Any] = images.numpy() if are_arrays() else images

@@ -1,11 +1,9 @@
 """Read a dataset in chunks and take the moments of the pixels of each."""
 
 import math
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import reduce
 from itertools import groupby
 from typing import Any, Literal, Self, TypeAlias
 
@@ -13,7 +11,9 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
-from fastloader.datasets._fields import Field, Path, find_image, get_field
+from fastloader._buffers import BufferPool, allocating_with
+from fastloader.datasets._batched import as_batched
+from fastloader.datasets._fields import Field, Path, as_path, find_image, get_field
 from fastloader.datasets._moments import Moments, RoundedMoments, merge_moments, moments_of
 from fastloader.errors import StatisticsError
 
@@ -32,13 +32,11 @@ NanPolicy: TypeAlias = Literal["raise", "omit"]
 
 _Array: TypeAlias = np.ndarray[Any, Any]
 
-# What is read at once: small enough to stay in the CPU's cache until it has been summed.
-_CHUNK_BYTES = 1 << 21
+# What is read at once: large enough to be gathered by several threads, small enough to be still
+# in or near the CPU's cache when it is summed.
+_CHUNK_BYTES = 1 << 22
 # Images from this size on are summed one by one: to stack them would cost a copy.
 _LARGE_BYTES = 1 << 17
-
-# More only wait for memory, and for the thread that reads.
-_MAX_THREADS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +72,7 @@ class PixelReader:
         """
         path = find_image(sample, field)
         axis = resolve_axis(channel_axis, as_pixels(get_field(sample, path)).ndim)
-        mask_path = mask if mask is None or isinstance(mask, tuple) else (mask,)
+        mask_path = None if mask is None else as_path(mask)
         return cls(path, axis, mask_path, nan_policy)
 
     def of_batch(self, batch: Any, indices: Sequence[Any]) -> Moments:
@@ -191,7 +189,7 @@ class PixelChunks(Dataset[Moments]):
     """The moments of a dataset, a chunk of samples at a time; what a loader can work through.
 
     Args:
-        dataset: Map-style dataset; read by `get_batch` if it has that.
+        dataset: Map-style dataset; read in batches if it can be.
         indices: Which samples.
         reader: How to read one.
         sample_bytes: About how large the image of a sample is.
@@ -201,6 +199,8 @@ class PixelChunks(Dataset[Moments]):
         self, dataset: Any, indices: Sequence[int], reader: PixelReader, sample_bytes: int
     ) -> None:
         self._dataset = dataset
+        self._batched = as_batched(dataset)
+        self._pool = BufferPool()
         self._indices = indices
         self._reader = reader
         self.num_samples = max(1, _CHUNK_BYTES // max(1, sample_bytes))
@@ -210,40 +210,16 @@ class PixelChunks(Dataset[Moments]):
         return math.ceil(len(self._indices) / self.num_samples)
 
     def __getitem__(self, chunk: int) -> Moments:
-        return self.read(chunk)()
-
-    def read(self, chunk: int) -> Callable[[], Moments]:
-        """Read a chunk; the result takes its moments, in any thread.
-
-        Args:
-            chunk: Number of the chunk.
-
-        Raises:
-            IndexError: If there is no such chunk.
-        """
         start = chunk * self.num_samples
         indices = [int(index) for index in self._indices[start : start + self.num_samples]]
         if not indices:
             raise IndexError(chunk)
-        get_batch = getattr(self._dataset, "get_batch", None)
-        if get_batch is not None:
-            return partial(self._reader.of_batch, get_batch(indices), indices)
-        samples = [(index, self._dataset[index]) for index in indices]
-        return lambda: reduce(merged, self._reader.of_samples(samples))
-
-    def __iter__(self) -> Iterator[Moments]:
-        """Yield the moments of all chunks in order, read in this thread, summed in others."""
-        num_threads = min(_MAX_THREADS, torch.get_num_threads())
-        if num_threads == 1 or len(self) == 1:
-            yield from (self[chunk] for chunk in range(len(self)))
-            return
-        with ThreadPoolExecutor(num_threads, thread_name_prefix="statistics") as pool:
-            running: deque[Future[Moments]] = deque()
-            for chunk in range(len(self)):
-                running.append(pool.submit(self.read(chunk)))
-                if len(running) > 2 * num_threads:
-                    yield running.popleft().result()
-            yield from (future.result() for future in running)
+        if self._batched is not None:
+            with allocating_with(self._pool):
+                batch = self._batched.get_batch(indices)
+            return self._reader.of_batch(batch, indices)
+        samples = ((index, self._dataset[index]) for index in indices)
+        return reduce(merged, self._reader.of_samples(samples))
 
 
 def resolve_axis(channel_axis: ChannelAxis, num_axes: int) -> int | None:

@@ -103,7 +103,7 @@ class ChannelStatistics:
     ) -> Self:
         """Take the statistics of a dataset's images.
 
-        Datasets with `get_batch` are read in batches. Images may differ in size, but not in
+        Datasets that can be are read in batches. Images may differ in size, but not in
         the number of channels.
 
         Args:
@@ -348,7 +348,11 @@ def _parts_of_map(
     reader = find_reader(sample)
     image_bytes = as_pixels(get_field(sample, reader.path)).nbytes
     chunks = PixelChunks(dataset, indices, reader, image_bytes)
-    parts = iter(chunks) if loader is None else loader(chunks, batch_size=None)
+    parts = (
+        (chunks[number] for number in range(len(chunks)))
+        if loader is None
+        else loader(chunks, batch_size=None)
+    )
     return reader.channel_axis, len(chunks), parts
 
 

@@ -188,11 +188,14 @@ class _Iterable(IterableDataset[Any]):
 
     dataset: Any
     _num_read = 0
+    _resumed_at = 0
 
     def __iter__(self) -> Iterator[Sample]:
         wrapper = cast("DatasetWrapper", self)
         shard, num_shards = _shard()
-        first, self._num_read = self._num_read, 0
+        # An epoch that was broken off is not one to go on with: only a loaded state is.
+        first, self._resumed_at = self._resumed_at, 0
+        self._num_read = first
         for position, sample in enumerate(self.dataset, first):
             self._num_read = position + 1
             yield wrapper.transform_sample(sample, position * num_shards + shard)
@@ -232,14 +235,12 @@ class _Resumable:
     """Mixed into a wrapper whose base can go on where it left off."""
 
     dataset: Any
-    _num_read: int
+    _num_read = 0
+    _resumed_at = 0
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of the base, and how far this worker has read."""
-        return {
-            "dataset": self.dataset.state_dict(),
-            "num_read": self.__dict__.get("_num_read", 0),
-        }
+        return {"dataset": self.dataset.state_dict(), "num_read": self._num_read}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a state.
@@ -248,7 +249,7 @@ class _Resumable:
             state: What `state_dict` returned.
         """
         self.dataset.load_state_dict(state["dataset"])
-        self._num_read = state["num_read"]
+        self._num_read = self._resumed_at = state["num_read"]
 
 
 _KINDS = (_Iterable, _Batched, _Listed, _Resumable)

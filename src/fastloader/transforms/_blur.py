@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fastloader._keyed import Draws
 from fastloader.transforms._bounds import Bounds, check_bounds, draw_between
-from fastloader.transforms._pixels import per_image
+from fastloader.transforms._pixels import empty_images, per_image
 from fastloader.transforms._transform import IntensityTransform
 
 __all__ = ["GaussianBlur"]
@@ -44,7 +44,7 @@ class GaussianBlur(IntensityTransform):
         _, highest = check_bounds("sigma", self.sigma)
         # From the bound, not from the draws: an image alone must get as many weights.
         weights = _weights(draw_between(draws, self.sigma), int(_TRUNCATE * highest + 0.5))
-        changed = torch.empty_like(images, memory_format=torch.contiguous_format)
+        changed = empty_images(images.shape, images)
         step = _num_at_once(images)
         for first in range(0, len(images), step):
             block = slice(first, first + step)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from fastloader._keyed import Draws
 from fastloader.errors import SettingsError, ShapeError
 from fastloader.transforms._bounds import check_probability, check_size
-from fastloader.transforms._pixels import as_dtype, as_movable
+from fastloader.transforms._pixels import as_dtype, as_movable, empty_images
 from fastloader.transforms._transform import GeometricTransform
 
 __all__ = ["RandomCrop", "RandomFlip", "RandomQuarterTurn"]
@@ -164,13 +164,14 @@ def _reoriented_one_by_one(
     # A view with negative strides costs nothing, and one copy is all: three times faster
     # than to gather, flip and scatter groups of images.
     source = images.numpy()
-    changed = np.empty(source.shape, source.dtype)
+    batch = empty_images(images.shape, images)
+    changed = batch.numpy()
     for number, (is_transposed, rows, columns) in enumerate(
         zip(transposed.tolist(), upside_down.tolist(), mirrored.tolist(), strict=True)
     ):
         image = source[number].swapaxes(1, 2) if is_transposed else source[number]
         changed[number] = image[:, :: -1 if rows else 1, :: -1 if columns else 1]
-    return torch.from_numpy(changed)
+    return batch
 
 
 def _reoriented_in_groups(

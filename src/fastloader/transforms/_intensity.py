@@ -7,7 +7,7 @@ import torch
 
 from fastloader._keyed import Draws
 from fastloader.transforms._bounds import Bounds, check_bounds, draw_between
-from fastloader.transforms._pixels import per_image
+from fastloader.transforms._pixels import empty_images, per_image
 from fastloader.transforms._transform import IntensityTransform
 
 __all__ = ["GaussianNoise", "RandomGamma", "RandomScale", "RandomShift"]
@@ -38,7 +38,8 @@ class RandomScale(IntensityTransform):
         factors = draw_between(
             draws, self.factor, images.shape[1] if self.per_channel else None
         )
-        return _clamped(images * per_image(factors, images), self.clamp)
+        scaled = empty_images(images.shape, images)
+        return _clamped(torch.mul(images, per_image(factors, images), out=scaled), self.clamp)
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,8 @@ class RandomShift(IntensityTransform):
         offsets = draw_between(
             draws, self.offset, images.shape[1] if self.per_channel else None
         )
-        return _clamped(images + per_image(offsets, images), self.clamp)
+        shifted = empty_images(images.shape, images)
+        return _clamped(torch.add(images, per_image(offsets, images), out=shifted), self.clamp)
 
 
 @dataclass(frozen=True)
@@ -155,4 +157,4 @@ def _check_clamp(clamp: tuple[float, float] | None) -> None:
 
 
 def _clamped(values: torch.Tensor, clamp: tuple[float, float] | None) -> torch.Tensor:
-    return values if clamp is None else values.clamp(*clamp)
+    return values if clamp is None else values.clamp_(*clamp)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from fastloader._keyed import Draws
 from fastloader.errors import SettingsError
 from fastloader.transforms._bounds import check_probability, check_size
-from fastloader.transforms._pixels import Fill, as_movable, check_fill, fill_value
+from fastloader.transforms._pixels import Fill, as_movable, check_fill, empty_images, fill_value
 from fastloader.transforms._transform import Transform
 
 __all__ = ["ChannelDrop", "Cutout", "MaskTransform", "within"]
@@ -50,8 +50,10 @@ class MaskTransform(Transform):
             draws: Random numbers of the N images.
         """
         mask = torch.from_numpy(self.mask(images.shape, draws)).to(images.device)
-        masked = torch.where(mask, fill_value(images, self.fill), as_movable(images))
-        return masked.view(images.dtype)
+        masked = empty_images(images.shape, images)
+        fill, bits = fill_value(images, self.fill), as_movable(images)
+        torch.where(mask, fill, bits, out=as_movable(masked))
+        return masked
 
 
 @dataclass(frozen=True)

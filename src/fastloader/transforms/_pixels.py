@@ -1,11 +1,13 @@
 """Pixel types: which torch can move, which it can compute with, and the way back."""
 
+from collections.abc import Sequence
 from typing import Final, Literal, TypeAlias
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fastloader._buffers import empty_batch
 from fastloader.errors import SettingsError
 
 __all__ = [
@@ -14,6 +16,7 @@ __all__ = [
     "as_dtype",
     "as_movable",
     "check_fill",
+    "empty_images",
     "fill_value",
     "mean_of_planes",
     "per_image",
@@ -79,6 +82,18 @@ def as_dtype(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     if highest > bounds.max:
         highest = float(np.nextafter(highest, 0.0))
     return values.round().clamp(bounds.min, highest).to(dtype)
+
+
+def empty_images(shape: Sequence[int], like: torch.Tensor) -> torch.Tensor:
+    """Return an uninitialised batch, where the loader wants batches if it is on the CPU.
+
+    Args:
+        shape: ``(N, C, H, W)``.
+        like: Has the dtype and the device.
+    """
+    if like.device.type == "cpu":
+        return empty_batch(shape, like.dtype)
+    return torch.empty(tuple(shape), dtype=like.dtype, device=like.device)
 
 
 def per_image(values: NDArray[np.generic], images: torch.Tensor) -> torch.Tensor:
