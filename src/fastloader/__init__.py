@@ -6,17 +6,35 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fastloader import errors
     from fastloader._loader import FastLoader
+    from fastloader._presets import Loaders, create_loaders, evaluation_loader, train_loader
     from fastloader._seeding import seed_everything
     from fastloader._settings import LoaderSettings
+    from fastloader._split import split
     from fastloader.datasets import OMEArrowDataset
 
-__all__ = ["FastLoader", "LoaderSettings", "OMEArrowDataset", "errors", "seed_everything"]
+__all__ = [
+    "FastLoader",
+    "LoaderSettings",
+    "Loaders",
+    "OMEArrowDataset",
+    "create_loaders",
+    "errors",
+    "evaluation_loader",
+    "seed_everything",
+    "split",
+    "train_loader",
+]
 
 _HOMES = {
     "FastLoader": "fastloader._loader",
     "LoaderSettings": "fastloader._settings",
+    "Loaders": "fastloader._presets",
+    "create_loaders": "fastloader._presets",
+    "evaluation_loader": "fastloader._presets",
     "OMEArrowDataset": "fastloader.datasets",
     "seed_everything": "fastloader._seeding",
+    "split": "fastloader._split",
+    "train_loader": "fastloader._presets",
 }
 
 
