@@ -81,7 +81,7 @@ def test_three_loaders_share_all_samples_and_no_sample():
     parts = [values(loader) for loader in loaders]
 
     assert [len(part) for part in parts] == [12, 4, 4]
-    assert sorted(sum(parts, [])) == list(range(20))
+    assert sorted(i for part in parts for i in part) == list(range(20))
     assert parts[1] == sorted(parts[1])
 
 

@@ -110,7 +110,7 @@ def create_loaders(
     Examples:
         >>> loaders = create_loaders(range(10), (0.8, 0.2), batch_size=4)
         >>> [len(batch) for batch in loaders.train], loaders.validation.dataset.indices
-        ([4, 4], [2, 4])
+        ([4, 4], [0, 9])
     """
     if len(fractions) not in {2, 3}:
         raise SettingsError(
