@@ -71,6 +71,9 @@ class _Adapter:
     def __getitem__(self, index: int, /) -> Sample:
         return self._dataset[index]
 
+    def __reduce__(self) -> tuple[Callable[[Any], Any], tuple[Any]]:
+        return as_batched, (self._dataset,)
+
     def get_batch(self, indices: Sequence[int], /) -> Batch:
         raise NotImplementedError
 
@@ -84,19 +87,16 @@ class _Tensors(_Adapter):
 
     def __init__(self, dataset: Any, tensors: Sequence[torch.Tensor]) -> None:
         super().__init__(dataset)
-        self._tensors = tensors
-        self._orders = [_channels_last_order(tensor) for tensor in tensors]
+        self._rows = [_Rows(tensor) for tensor in tensors]
+        self._is_bare = not isinstance(dataset, TensorDataset)
         self._length = len(tensors[0])
 
     def get_batch(self, indices: Sequence[int], /) -> Batch:
         positions = _as_positions(indices, self._length)
         if positions is None:
             return self._collate_samples(indices)
-        batch = [
-            _gather(tensor, positions, order)
-            for tensor, order in zip(self._tensors, self._orders, strict=True)
-        ]
-        return batch if isinstance(self._dataset, TensorDataset) else batch[0]
+        batch = [rows.select(positions) for rows in self._rows]
+        return batch[0] if self._is_bare else batch
 
 
 class _Subset(_Adapter):
@@ -258,26 +258,28 @@ _SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: t
 """Torch lacks some functions for these, and moving bytes needs no sign."""
 
 
-def _gather(
-    tensor: torch.Tensor, positions: torch.Tensor, order: Sequence[int] | None
-) -> torch.Tensor:
-    """Return rows of a tensor, as stacking them one by one would.
+class _Rows:
+    """Selects rows of a tensor, with the result of stacking them one by one."""
 
-    Args:
-        tensor: Where to take them from.
-        positions: Which ones.
-        order: Order of the axes in memory, if it is another one.
-    """
-    if tensor.dtype in _SIGNED:
-        rows = _gather(tensor.view(_SIGNED[tensor.dtype]), positions, order)
-        return rows.view(tensor.dtype)
-    if order is not None:
-        inverse = [order.index(axis) for axis in range(tensor.ndim)]
-        return _gather(tensor.permute(*order), positions, None).permute(inverse)
-    if tensor.device.type != "cpu" or tensor.requires_grad:
-        return tensor.index_select(0, positions.to(tensor.device))
-    out = empty_batch((len(positions), *tensor.shape[1:]), tensor.dtype)
-    return torch.index_select(tensor, 0, positions, out=out)
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self._dtype = tensor.dtype
+        source = tensor.view(_SIGNED[tensor.dtype]) if tensor.dtype in _SIGNED else tensor
+        order = _channels_last_order(tensor)
+        self._inverse = None if order is None else [order.index(n) for n in range(tensor.ndim)]
+        self._source = source if order is None else source.permute(order)
+        self._shape = tuple(self._source.shape[1:])
+        self._copies = tensor.device.type == "cpu" and not tensor.requires_grad
+
+    def select(self, positions: torch.Tensor) -> torch.Tensor:
+        source = self._source
+        if self._copies:
+            out = empty_batch((positions.shape[0], *self._shape), source.dtype)
+            rows = torch.index_select(source, 0, positions, out=out)
+        else:
+            rows = source.index_select(0, positions.to(source.device))
+        if source.dtype is not self._dtype:
+            rows = rows.view(self._dtype)
+        return rows if self._inverse is None else rows.permute(self._inverse)
 
 
 def _channels_last_order(tensor: torch.Tensor) -> list[int] | None:
