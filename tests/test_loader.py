@@ -32,7 +32,16 @@ AUTOMATIC = {
     "prefetch_factor",
     "persistent_workers",
 }
-OWN = ["seed", "device", "transport"]
+OWN = [
+    "seed",
+    "device",
+    "transport",
+    "batch_transform",
+    "device_transform",
+    "on_error",
+    "on_worker_death",
+    "watchdog_seconds",
+]
 
 
 class Squares(Dataset):

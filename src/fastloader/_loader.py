@@ -2,49 +2,36 @@
 
 import dataclasses
 import logging
-import os
 import warnings
 from collections.abc import Callable, Iterable
 from multiprocessing.context import BaseContext
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
-from torch.utils.data import (
-    BatchSampler,
-    DataLoader,
-    Dataset,
-    IterableDataset,
-    RandomSampler,
-    Sampler,
-    SequentialSampler,
-)
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler
 
-from fastloader._buffers import BufferPool
 from fastloader._choose import GivenOptions, choose_settings
-from fastloader._machine import read_machine
-from fastloader._seeding import DrawScope, derive_seed
-from fastloader._settings import Auto, LoaderSettings, Transport
-from fastloader._torch_internals import BaseIterator, index_sampler, view_of
-from fastloader._torch_iterators import (
-    BatchedIterator,
-    SampleIterator,
-    SeededWorkerInit,
-    WorkersIterator,
+from fastloader._epoch import EpochOpener
+from fastloader._given import (
+    check_choice,
+    check_not_empty,
+    check_seed,
+    context_to_use,
+    read_override,
+    start_method_of,
 )
-from fastloader._traits import describe_dataset
-from fastloader.datasets._batched import as_batched
-from fastloader.errors import EmptyEpochError, SettingsError
-from fastloader.sampling._base_seed import draws_on_cpu, peek_seed
-from fastloader.sampling._compact import compact_sampler
+from fastloader._machine import read_machine
+from fastloader._settings import Auto, LoaderSettings, Transport
+from fastloader._torch_internals import BaseIterator
+from fastloader._traits import describe_dataset, is_data_pipe
+from fastloader.engine import SkippedSample
+from fastloader.sampling._epoch_order import begin_epoch, check_any_batch, seeded_sampler
 
 __all__ = ["FastLoader"]
 
 T_co = TypeVar("T_co", covariant=True)
 
 logger = logging.getLogger("fastloader")
-
-_ORDER = 1
-"""Tells the seed of the order from other seeds made of the same number."""
 
 
 class FastLoader(DataLoader[T_co]):
@@ -83,7 +70,15 @@ class FastLoader(DataLoader[T_co]):
             to 2**64 - 1. Not together with `generator`.
         device: Where batches arrive, such as ``"cuda"``; None leaves them as they were made.
         transport: How batches come from workers: ``"shared"`` memory that is used again, or
-            as ``"torch"`` sends them.
+            ``"torch"`` for all that torch's own iterators do, and no more.
+        batch_transform: Applied to each batch where it was made, in the worker.
+        device_transform: Applied to each batch where it arrives, after the copy.
+        on_error: What to do when a sample cannot be read: ``"raise"``, or ``"skip"`` it, log
+            it and list it in `skipped`.
+        on_worker_death: What to do when a worker process ends by itself: ``"raise"``, or
+            ``"restart"`` it and give its batches to the new one.
+        watchdog_seconds: After this time without a batch a warning is logged that says which
+            worker is busy with which samples, and where in the code.
 
     Raises:
         SettingsError: If options cannot work, alone or together (a `ValueError`, as in torch).
@@ -121,8 +116,15 @@ class FastLoader(DataLoader[T_co]):
         seed: int | None = None,
         device: torch.device | str | int | None = None,
         transport: Transport | Auto = "auto",
+        batch_transform: Callable[[Any], Any] | None = None,
+        device_transform: Callable[[Any], Any] | None = None,
+        on_error: Literal["raise", "skip"] = "raise",
+        on_worker_death: Literal["raise", "restart"] = "raise",
+        watchdog_seconds: float = 60.0,
     ) -> None:
-        _check_seed(seed, generator)
+        check_seed(seed, generator)
+        check_choice("on_error", on_error, ("raise", "skip"))
+        check_choice("on_worker_death", on_worker_death, ("raise", "restart"))
         traits = describe_dataset(
             dataset,
             batch_size=batch_size,
@@ -135,19 +137,19 @@ class FastLoader(DataLoader[T_co]):
             num_workers=num_workers,
             prefetch_factor=prefetch_factor,
             persistent_workers=persistent_workers,
-            multiprocessing_context=_start_method(multiprocessing_context),
+            multiprocessing_context=start_method_of(multiprocessing_context),
             timeout=timeout,
             pin_memory=pin_memory,
             transport=transport,
             device=None if device is None else str(torch.device(device)),
-            num_workers_override=_read_override(),
+            num_workers_override=read_override(),
         )
         machine = read_machine()
         settings = choose_settings(machine, traits, given)
         if shuffle and sampler is None and batch_sampler is None and not traits.is_iterable:
-            _check_not_empty(dataset)
+            check_not_empty(dataset)
             if seed is not None:
-                sampler, shuffle = _seeded_sampler(dataset, seed), None
+                sampler, shuffle = seeded_sampler(dataset, seed), None
         super().__init__(
             dataset=dataset,
             batch_size=batch_size,
@@ -160,7 +162,7 @@ class FastLoader(DataLoader[T_co]):
             drop_last=drop_last,
             timeout=settings.timeout,
             worker_init_fn=worker_init_fn,
-            multiprocessing_context=_context_to_use(
+            multiprocessing_context=context_to_use(
                 multiprocessing_context, settings, machine.start_method
             ),
             generator=generator,
@@ -173,10 +175,19 @@ class FastLoader(DataLoader[T_co]):
         self.seed = seed
         self.device = device
         self.transport = settings.transport
+        self.batch_transform = batch_transform
+        self.device_transform = device_transform
+        self.on_error = on_error
+        self.on_worker_death = on_worker_death
+        self.watchdog_seconds = watchdog_seconds
         self._settings = settings
-        self._keeps_workers = persistent_workers is True
+        self._chose_workers = num_workers == "auto"
+        self._chose_persistence = persistent_workers == "auto"
+        self._budget_bytes = machine.available_bytes // (2 * machine.local_world_size)
+        self._rank = machine.rank
         self._num_epochs = 0
-        self._pool = BufferPool()
+        self._skipped: list[SkippedSample] = []
+        self._opener = EpochOpener(self)
         if settings.ignored and num_workers == 0:
             warnings.warn(
                 f"num_workers is 0, so {', '.join(settings.ignored)} has no effect.",
@@ -223,151 +234,39 @@ class FastLoader(DataLoader[T_co]):
         self.device = device
         return self
 
+    @property
+    def skipped(self) -> tuple[SkippedSample, ...]:
+        """Samples that were left out so far, with ``on_error="skip"``."""
+        return tuple(self._skipped)
+
     def __iter__(self) -> BaseIterator:
         """Start an epoch.
 
         Raises:
             EmptyEpochError: If `drop_last` leaves no batch.
         """
-        self._check_any_batch()
+        check_any_batch(self.batch_sampler)
+        if self.transport == "torch" or is_data_pipe(self.dataset):
+            return super().__iter__()
         return self._get_iterator()
 
     def _get_iterator(self) -> BaseIterator:
         epoch = self._num_epochs
         self._num_epochs += 1
-        generator, order = self._epoch_generators(epoch)
-        view = view_of(self, compact_sampler(index_sampler(self), order), generator)
-        scope = DrawScope(peek_seed(epoch) if self.seed is None else self.seed, epoch)
-        device = None if self.device is None else torch.device(self.device)
-        if device is not None and device.type == "cpu":
-            device = None
-        with draws_on_cpu():
-            if self.num_workers > 0:
-                return self._start_workers(view, device)
-            batched = self._settings.batched and as_batched(self.dataset)
-            if batched:
-                return BatchedIterator(view, batched, self._pool, scope, device)
-            return SampleIterator(view, scope, device)
-
-    def _start_workers(
-        self, view: DataLoader[Any], device: torch.device | None
-    ) -> BaseIterator:
-        self.check_worker_number_rationality()
-        view.worker_init_fn = SeededWorkerInit(self.worker_init_fn)
-        view.__dict__["persistent_workers"] = self._keeps_workers
-        if not self._keeps_workers:
-            return WorkersIterator(view, device)
-        if self._iterator is None:
-            self._iterator = WorkersIterator(view, device)
-        else:
-            self._iterator._reset(view)  # noqa: SLF001
-        return self._iterator
-
-    def _epoch_generators(
-        self, epoch: int
-    ) -> tuple[torch.Generator | None, torch.Generator | None]:
-        """Return where this epoch's base seed and order come from; None is as in torch."""
-        if self.seed is not None:
-            base = torch.Generator().manual_seed(derive_seed(self.seed, epoch))
-            order = torch.Generator().manual_seed(derive_seed(self.seed, _ORDER, epoch))
-            return base, order if _is_seeded(self._sampler_within(), self.seed) else None
-        if self.generator is not None or self._draws_order():
-            return self.generator, None
-        return torch.Generator().manual_seed(peek_seed(epoch)), None
-
-    def _draws_order(self) -> bool:
-        if isinstance(self.dataset, IterableDataset):
-            return False
-        if self.batch_sampler is not None and type(self.batch_sampler) is not BatchSampler:
-            return True
-        return type(self._sampler_within()) is not SequentialSampler
-
-    def _sampler_within(self) -> Any:
-        """Return what decides the order, below torch's own batches."""
-        batches = self.batch_sampler
-        return batches.sampler if type(batches) is BatchSampler else self.sampler
-
-    def _check_any_batch(self) -> None:
-        """Refuse an epoch without batches, which would pass unnoticed.
-
-        Raises:
-            EmptyEpochError: If `drop_last` leaves no batch.
-        """
-        batches = self.batch_sampler
-        if type(batches) is not BatchSampler or not batches.drop_last:
-            return
-        try:
-            num_samples = len(batches.sampler)  # type: ignore[arg-type]
-        except (TypeError, NotImplementedError):
-            return
-        if 0 < num_samples < batches.batch_size:
-            raise EmptyEpochError(
-                f"drop_last=True leaves no batch: {num_samples} samples do not fill one of "
-                f"batch_size={batches.batch_size}. Lower batch_size, or set drop_last=False."
-            )
+        order = begin_epoch(
+            self.sampler,
+            self.batch_sampler,
+            is_iterable=isinstance(self.dataset, IterableDataset),
+            generator=self.generator,
+            seed=self.seed,
+            epoch=epoch,
+        )
+        return self._opener.open(self, order, epoch)
 
     def __getstate__(self) -> dict[str, Any]:
         # Running workers belong to this loader; a copy starts its own.
-        return {**self.__dict__, "_iterator": None}
+        return {**self.__dict__, "_iterator": None, "_opener": None}
 
-
-def _check_seed(seed: int | None, generator: torch.Generator | None) -> None:
-    if seed is None:
-        return
-    if generator is not None:
-        raise SettingsError(
-            "seed and generator both decide the order of samples: give one of them."
-        )
-    if not 0 <= seed < 2**64:
-        raise SettingsError(f"seed must be from 0 to 2**64 - 1, but got {seed}.")
-
-
-def _check_not_empty(dataset: Any) -> None:
-    if len(dataset) == 0:
-        raise EmptyEpochError(
-            "The dataset is empty (length 0), so there is nothing to shuffle: look at where "
-            "its samples should come from."
-        )
-
-
-def _seeded_sampler(dataset: Any, seed: int) -> RandomSampler:
-    generator = torch.Generator().manual_seed(derive_seed(seed, _ORDER))
-    return RandomSampler(dataset, generator=generator)
-
-
-def _is_seeded(sampler: Any, seed: int) -> bool:
-    """Tell whether the sampler is one that a loader with this seed made.
-
-    Frameworks that make a loader anew give it the first one's sampler.
-    """
-    if type(sampler) is not RandomSampler or sampler.generator is None:
-        return False
-    return bool(sampler.generator.initial_seed() == derive_seed(seed, _ORDER))
-
-
-def _read_override() -> int | None:
-    value = os.environ.get("FASTLOADER_NUM_WORKERS", "")
-    if not value:
-        return None
-    if not value.isdecimal():
-        raise SettingsError(
-            f"FASTLOADER_NUM_WORKERS should be a number of workers, but is {value!r}."
-        )
-    return int(value)
-
-
-def _start_method(context: Any) -> str | None:
-    """Return the name of a start method; torch refuses what is none."""
-    if context is None or isinstance(context, str):
-        return context
-    if isinstance(context, BaseContext):
-        return context.get_start_method()
-    return repr(context)
-
-
-def _context_to_use(given: Any, settings: LoaderSettings, default: str) -> Any:
-    chosen = settings.multiprocessing_context
-    if given != "auto":
-        return given if chosen is not None else None
-    # The default is left to multiprocessing: whoever reads the attribute sees None, as ever.
-    return None if chosen == default else chosen
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.__dict__["_opener"] = EpochOpener(self)

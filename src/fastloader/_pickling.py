@@ -76,6 +76,8 @@ class _Reducers:
             if number == len(self._inherited):
                 self._inherited.append(obj)
             return _take_inherited, (number,)
+        if type(obj) is torch.Tensor and obj.is_nested and obj.layout is torch.strided:
+            return torch.nested.as_nested_tensor, (list(obj.unbind()),)
         if type(obj) is torch.Tensor and _is_plain(obj):
             where = (obj.storage_offset(), tuple(obj.shape), obj.stride())
             # Views of one storage stay views of one storage: pickle remembers the storage.
@@ -269,6 +271,7 @@ def _is_plain(tensor: torch.Tensor) -> bool:
     return (
         tensor.device.type == "cpu"
         and tensor.layout is torch.strided
+        and not tensor.is_nested
         and not (tensor.requires_grad or tensor.is_conj() or tensor.is_neg())
         and not (tensor.is_quantized or vars(tensor))
     )

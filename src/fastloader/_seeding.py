@@ -74,8 +74,8 @@ def seed_global_generators(*parts: int) -> None:
         *parts: As for `derive_seed`.
     """
     words = np.random.SeedSequence(parts).generate_state(8, np.uint32)
-    # 63 bits: people put torch.initial_seed() into tensors.
-    torch.default_generator.manual_seed(int(words[0]) | int(words[1] >> 1) << 32)
+    # 63 bits: `torch.initial_seed()` must fit into a tensor of integers.
+    torch.default_generator.manual_seed(int(words[0]) | int(words[1]) >> 1 << 32)
     random.seed(int(words[2]) | int(words[3]) << 32)
     np.random.seed(words[4:])  # noqa: NPY002 - users draw from the global generator
 

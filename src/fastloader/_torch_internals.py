@@ -3,39 +3,26 @@
 Each has a test in `tests/test_torch_internals.py` that says what is relied on.
 """
 
-import copy
 from collections.abc import Iterable
 from typing import Any, cast
 
-import torch
 from torch.utils.data import DataLoader, get_worker_info
 from torch.utils.data._utils import worker as _worker
 from torch.utils.data._utils.collate import collate, default_collate_fn_map
-from torch.utils.data._utils.pin_memory import pin_memory
-from torch.utils.data.dataloader import (
-    _BaseDataLoaderIter,
-    _MultiProcessingDataLoaderIter,
-    _SingleProcessDataLoaderIter,
-)
+from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 __all__ = [
     "BaseIterator",
-    "InProcessIterator",
     "WatchedWorkerInfo",
-    "WorkerIterator",
     "collate",
     "default_collate_fn_map",
     "index_sampler",
-    "pin_memory",
+    "reported_length",
     "set_worker_info",
-    "view_of",
 ]
 
 BaseIterator = _BaseDataLoaderIter
 """What `iter(loader)` must be: Lightning and Composer ask for the type."""
-
-InProcessIterator = _SingleProcessDataLoaderIter
-WorkerIterator = _MultiProcessingDataLoaderIter
 
 
 class WatchedWorkerInfo(_worker.WorkerInfo):
@@ -71,25 +58,6 @@ def index_sampler(loader: DataLoader[Any]) -> Iterable[Any]:
     return cast("Iterable[Any]", loader._index_sampler)  # noqa: SLF001
 
 
-def view_of(
-    loader: DataLoader[Any],
-    indices: Iterable[Any],
-    generator: torch.Generator | None,
-    **options: Any,
-) -> DataLoader[Any]:
-    """Return the loader as torch's iterators should see it for one epoch.
-
-    Torch's iterators take everything from the loader's attributes, which must stay what the
-    caller gave; so they get a shallow copy with some replaced.
-
-    Args:
-        loader: The loader.
-        indices: What to read instead of the batch sampler (or of the sampler, without one).
-        generator: Where the base seed comes from.
-        **options: Other attributes.
-    """
-    view = copy.copy(loader)
-    name = "sampler" if loader.batch_sampler is None else "batch_sampler"
-    # Past __setattr__, which keeps users from changing these after construction.
-    view.__dict__.update({name: indices, "generator": generator, **options})
-    return view
+def reported_length(loader: DataLoader[Any]) -> int | None:
+    """Return what `len` of an iterable dataset's loader has said, if it was asked."""
+    return loader._IterableDataset_len_called  # noqa: SLF001

@@ -14,7 +14,7 @@ from torch.utils.data import (
 from fastloader._choose import DatasetTraits
 from fastloader.datasets._batched import as_batched
 
-__all__ = ["describe_dataset"]
+__all__ = ["describe_dataset", "is_data_pipe"]
 
 
 def describe_dataset(
@@ -42,7 +42,7 @@ def describe_dataset(
     tied = None
     if on_device:
         tied = "the dataset holds CUDA tensors, which forked workers cannot use"
-    elif isinstance(dataset, (IterDataPipe, MapDataPipe)):
+    elif is_data_pipe(dataset):
         tied = "a DataPipe divides its data by rules of its own"
     return DatasetTraits(
         is_iterable=is_iterable,
@@ -61,6 +61,11 @@ def describe_dataset(
         tied=tied,
         on_device=on_device,
     )
+
+
+def is_data_pipe(dataset: Any) -> bool:
+    """Tell whether torch's own iterators must be used, which shard and seed these."""
+    return isinstance(dataset, (IterDataPipe, MapDataPipe))
 
 
 def _read_num_shards(dataset: Any) -> int | None:

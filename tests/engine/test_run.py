@@ -10,7 +10,16 @@ import pytest
 import torch
 from torch.utils.data import default_collate
 
-from fastloader.engine import FetchPlan, PoolOptions, PoolRun, RunOptions, WorkerPool
+from fastloader._buffers import BufferPool
+from fastloader._seeding import DrawScope
+from fastloader.engine import (
+    BatchMaker,
+    FetchPlan,
+    PoolOptions,
+    PoolRun,
+    RunOptions,
+    WorkerPool,
+)
 from fastloader.errors import UnpicklableError, WorkerDiedError, WorkerTimeoutError
 from tests.engine.datasets import (
     Deadly,
@@ -69,6 +78,7 @@ def start(pool, order, **options):
         "first_number": 0,
         "live_state": None,
         "skipped": [],
+        "maker": None,
     }
     return PoolRun(pool, iter(order), RunOptions(**{**values, **options}))
 
@@ -225,6 +235,19 @@ def test_a_batch_that_cannot_be_sent_is_an_error_at_once(open_pool):
 
     with pytest.raises(UnpicklableError, match="cannot be sent"):
         next(start(pool, in_fours(8)))
+
+
+def test_batches_that_cannot_be_sent_can_be_made_here(open_pool):
+    dataset = Unsendable()
+    plan = FetchPlan(dataset, False, True, list, 4, False, None, "raise")
+    scope = DrawScope(seed=3, epoch=0)
+    maker = BatchMaker(plan, BufferPool(), scope=scope, rank=0, skipped=[])
+    run = start(open_pool(dataset, collate_fn=list), in_fours(8), maker=maker)
+
+    made = batches_of(run)
+
+    assert [sample() for batch in made for sample in batch] == list(range(8))
+    assert run.num_made_here == 2
 
 
 def test_a_killed_worker_is_reported_with_signal_and_samples(open_pool):

@@ -1,5 +1,6 @@
 """Slots come back when nobody looks at them, and never before."""
 
+import ctypes
 import gc
 from pathlib import Path
 
@@ -94,3 +95,22 @@ def test_many_kept_slots_need_few_mappings(arena):
 
     assert len(kept) == 2000
     assert count < 100
+
+
+def test_extents_are_locked_while_anybody_looks():
+    locked = set()
+
+    def pin(address, size_bytes):
+        locked.add(address)
+        return lambda: locked.discard(address)
+
+    arena = Arena(pin)
+    lease = arena.lease(arena.lend())
+    arena.close()
+    del arena
+    gc.collect()
+    assert locked == {ctypes.addressof(lease)}
+
+    del lease
+    gc.collect()
+    assert locked == set()

@@ -1,11 +1,13 @@
 """Runs fetch and collate: in this process, in worker processes or in threads."""
 
 from fastloader.engine._fetch import FetchPlan, SkippedSample
-from fastloader.engine._inprocess import InProcessRun
+from fastloader.engine._inprocess import BatchMaker, InProcessRun
 from fastloader.engine._pool import PoolOptions, WorkerPool
-from fastloader.engine._run import PoolRun, RunOptions
+from fastloader.engine._run import PoolRun
+from fastloader.engine._run_options import RunOptions
 
 __all__ = [
+    "BatchMaker",
     "FetchPlan",
     "InProcessRun",
     "PoolOptions",

@@ -6,9 +6,10 @@ from typing import Any
 
 import psutil
 
+from fastloader.engine._wording import name_samples
+
 __all__ = ["describe_death"]
 
-SHOWN_INDICES = 16
 _MEMORY_SIGNALS = {signal.SIGKILL} if hasattr(signal, "SIGKILL") else set()
 _CRASH_SIGNALS = {
     getattr(signal, name)
@@ -27,7 +28,7 @@ def describe_death(pid: int | None, exit_code: int | None, batches: Sequence[Any
     """
     parts = [f"DataLoader worker (pid {pid}) {_how(exit_code)}"]
     if batches:
-        parts.append(f"It was making the batch of samples {_shown(batches[0])}.")
+        parts.append(f"It was making the batch of {name_samples(batches[0])}.")
     parts.append(_likely_cause(exit_code))
     return " ".join(parts)
 
@@ -62,11 +63,3 @@ def _likely_cause(exit_code: int | None) -> str:
         "Something in the dataset or in a library ended the process (os._exit, or an error at "
         "its start): its own output, above, may tell."
     )
-
-
-def _shown(indices: Any) -> str:
-    if not isinstance(indices, list | tuple):
-        return repr(indices)
-    shown = ", ".join(str(index) for index in indices[:SHOWN_INDICES])
-    more = len(indices) - SHOWN_INDICES
-    return f"{shown} and {more} more" if more > 0 else shown

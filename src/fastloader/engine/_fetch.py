@@ -1,6 +1,8 @@
 """From the indices of a batch to the batch: reading samples and collating them, anywhere."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -29,7 +31,9 @@ class FetchPlan:
     drop_last: bool
     batched: BatchedDataset | None
     """Makes whole batches, if the dataset can and collate is torch's default."""
-    on_error: Literal["raise", "skip"]
+    on_error: Literal["raise", "skip"] = "raise"
+    batch_transform: Callable[[Batch], Batch] | None = None
+    """Applied to each batch where it was made."""
 
 
 class SkippedSample(NamedTuple):
@@ -44,7 +48,7 @@ class AllSkippedError(Exception):
     """Every sample of a batch was skipped, so there is no batch; never leaves the package."""
 
 
-class Fetcher:
+class Fetcher(ABC):
     """Makes the batches of one epoch from tasks.
 
     Args:
@@ -62,15 +66,21 @@ class Fetcher:
         """Samples at the end of an iterable dataset that did not fill a batch."""
 
     def fetch(self, indices: Any) -> Batch:
-        """Read and collate one batch.
+        """Make one batch: read, collate, transform.
 
         Args:
             indices: Of the samples, or one index without automatic collation.
 
         Raises:
             StopIteration: If an iterable dataset has no more samples.
+            AllSkippedError: If all samples of the batch were left out.
         """
-        raise NotImplementedError
+        batch = self._fetch(indices)
+        transform = self._plan.batch_transform
+        return batch if transform is None else transform(batch)
+
+    @abstractmethod
+    def _fetch(self, indices: Any) -> Batch: ...
 
     def _collate(self, samples: Sequence[Sample], indices: Sequence[Any]) -> Batch:
         if not self._explains:
@@ -80,9 +90,11 @@ class Fetcher:
         try:
             return self._collate_fn(samples)
         except Exception as error:
-            misfit = find_misfits(samples, indices)
-            if misfit is not None:
-                error.add_note(f"Default collate failed: {misfit}")
+            # Samples can be anything: looking at them must not hide what went wrong.
+            with suppress(Exception):
+                misfit = find_misfits(samples, indices)
+                if misfit is not None:
+                    error.add_note(f"Default collate failed: {misfit}")
             raise
 
     def _skip(self, index: Any, error: Exception) -> None:
@@ -111,7 +123,7 @@ class _MapFetcher(Fetcher):
         super().__init__(plan, collate)
         self._getitems = getattr(plan.dataset, "__getitems__", None)
 
-    def fetch(self, indices: Any) -> Batch:
+    def _fetch(self, indices: Any) -> Batch:
         if not self._plan.auto_collation:
             samples = self._read([indices])
             if not samples:
@@ -152,7 +164,7 @@ class _BatchedFetcher(Fetcher):
         super().__init__(plan, collate)
         self._batched = batched
 
-    def fetch(self, indices: Any) -> Batch:
+    def _fetch(self, indices: Any) -> Batch:
         try:
             return self._batched.get_batch(indices)
         except StopIteration as error:
@@ -185,7 +197,7 @@ class _IterableFetcher(Fetcher):
         self._is_ended = False
         self._position = 0
 
-    def fetch(self, indices: Any) -> Batch:
+    def _fetch(self, indices: Any) -> Batch:
         if self._is_ended:
             raise StopIteration
         if not self._plan.auto_collation:

@@ -1,7 +1,7 @@
 """One pass over the data in the calling process, into buffers that are used again."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -10,55 +10,108 @@ from torch.utils.data import default_collate
 from fastloader._buffers import Allocator, allocating_with
 from fastloader._seeding import DrawScope, draw_scope, isolated_generators
 from fastloader.engine._collate import collate_map_into, default_collate_into
-from fastloader.engine._fetch import AllSkippedError, FetchPlan, SkippedSample, make_fetcher
+from fastloader.engine._fetch import (
+    AllSkippedError,
+    Fetcher,
+    FetchPlan,
+    SkippedSample,
+    make_fetcher,
+)
 from fastloader.typing import Batch
 
-__all__ = ["InProcessRun"]
+__all__ = ["BatchMaker", "InProcessRun"]
 
 logger = logging.getLogger("fastloader")
 
 
-class InProcessRun:
-    """A stream of the batches of one pass, each made when it is asked for.
+class BatchMaker:
+    """Makes single batches in the calling process, as a worker would make them.
 
-    Random draws are those that a worker would make: the global generators are seeded for each
-    batch and put back after it, except for datasets that make whole batches, which draw
-    nothing from them.
+    Random draws are those of a worker: the global generators are seeded for each batch and
+    put back after it, except for datasets that make whole batches, which draw nothing from
+    them.
 
     Args:
         plan: What to read and how.
-        order: Indices of one batch after the other.
         allocate: Makes the tensors of the batches.
         scope: Base seed and epoch.
         rank: Of this process in the run.
-        first_number: Number of the first batch; more than 0 when an epoch is resumed.
         skipped: Takes the samples that were left out.
     """
 
     def __init__(
         self,
         plan: FetchPlan,
-        order: Iterator[Any],
-        *,
         allocate: Allocator,
+        *,
         scope: DrawScope,
         rank: int,
-        first_number: int,
         skipped: list[SkippedSample],
     ) -> None:
-        collate = plan.collate_fn
-        if collate is default_collate:
-            table = collate_map_into(allocate)
-            collate = lambda samples: default_collate_into(samples, table)  # noqa: E731
-        self._isolates = plan.batched is None
-        self._order = order
+        self._plan = plan
         self._allocate = allocate
         self._scope = scope
         self._rank = rank
-        self._number = first_number
         self._skipped = skipped
-        with self._surroundings():
-            self._fetcher = make_fetcher(plan, collate)
+        self._fetcher: Fetcher | None = None
+
+    def make(self, indices: Any, number: int) -> Batch:
+        """Return one batch.
+
+        Args:
+            indices: Of the samples.
+            number: Of the batch in its epoch, from 0.
+
+        Raises:
+            StopIteration: If an iterable dataset has no more samples.
+            AllSkippedError: If all samples of the batch were left out.
+        """
+        with self._surroundings(number):
+            if self._fetcher is None:
+                self._fetcher = make_fetcher(self._plan, self._collate())
+            fetcher = self._fetcher
+            try:
+                return fetcher.fetch(indices)
+            finally:
+                if fetcher.skipped:
+                    self._note_skipped(fetcher)
+
+    def _collate(self) -> Callable[[Any], Any]:
+        if self._plan.collate_fn is not default_collate:
+            return self._plan.collate_fn
+        table = collate_map_into(self._allocate)
+        return lambda samples: default_collate_into(samples, table)
+
+    @contextmanager
+    def _surroundings(self, number: int) -> Iterator[None]:
+        scope = self._scope
+        with draw_scope(scope), allocating_with(self._allocate):
+            if self._plan.batched is not None:
+                yield
+                return
+            with isolated_generators(scope.seed, scope.epoch, self._rank, number):
+                yield
+
+    def _note_skipped(self, fetcher: Fetcher) -> None:
+        for skip in fetcher.skipped:
+            self._skipped.append(skip)
+            logger.warning("Skipped the sample at index %s: %s", skip.index, skip.error)
+        fetcher.skipped.clear()
+
+
+class InProcessRun:
+    """A stream of the batches of one pass, each made when it is asked for.
+
+    Args:
+        maker: Makes the batches.
+        order: Indices of one batch after the other.
+        first_number: Number of the first batch; more than 0 when an epoch is resumed.
+    """
+
+    def __init__(self, maker: BatchMaker, order: Iterator[Any], first_number: int = 0) -> None:
+        self._maker = maker
+        self._order = order
+        self._number = first_number
 
     def __next__(self) -> Batch:
         """Return the next batch.
@@ -68,17 +121,15 @@ class InProcessRun:
         """
         while True:
             indices = next(self._order)
+            number = self._number
+            self._number += 1
             try:
-                with self._surroundings():
-                    return self._fetcher.fetch(indices)
+                return self._maker.make(indices, number)
             except AllSkippedError:
                 continue
-            finally:
-                self._number += 1
-                self._note_skipped()
 
     def next_if_ready(self) -> list[Batch]:
-        """Return the next batch in a list: nothing else is doing the work."""
+        """Return the next batch in a list: nobody else makes it meanwhile."""
         try:
             return [next(self)]
         except StopIteration:
@@ -86,19 +137,3 @@ class InProcessRun:
 
     def close(self) -> None:
         """Do nothing: no work is under way."""
-
-    @contextmanager
-    def _surroundings(self) -> Iterator[None]:
-        scope = self._scope
-        with draw_scope(scope), allocating_with(self._allocate):
-            if self._isolates:
-                with isolated_generators(scope.seed, scope.epoch, self._rank, self._number):
-                    yield
-            else:
-                yield
-
-    def _note_skipped(self) -> None:
-        for skip in self._fetcher.skipped:
-            self._skipped.append(skip)
-            logger.warning("Skipped the sample at index %s: %s", skip.index, skip.error)
-        self._fetcher.skipped.clear()

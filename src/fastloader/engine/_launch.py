@@ -3,8 +3,11 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from multiprocessing import forkserver
+from multiprocessing.context import BaseContext
 from typing import TYPE_CHECKING, TypeAlias
 
+from fastloader._main_script import main_without_file_hidden
 from fastloader._pickling import dumps_for_worker, loads_from_parent
 from fastloader.engine._fetch import FetchPlan
 from fastloader.errors import UnpicklableError
@@ -17,7 +20,16 @@ from fastloader.shm._memory_file import (
 if TYPE_CHECKING:
     from pickle import PickleBuffer
 
-__all__ = ["Launch", "WorkerInit", "inherited_launch", "pickled_launch"]
+__all__ = [
+    "Launch",
+    "WorkerInit",
+    "importable_main",
+    "inherited_launch",
+    "pickled_launch",
+]
+
+PRELOADED = ["torch", "fastloader.engine._worker"]
+"""What every worker needs: the fork server imports it once instead of each worker anew."""
 
 WorkerInit: TypeAlias = Callable[[int], None]
 
@@ -89,6 +101,29 @@ def pickled_launch(plan: FetchPlan, worker_init_fn: WorkerInit | None) -> Launch
         inherited=tuple(inherited),
         memory_files=tuple(memory_files),
     )
+
+
+@contextmanager
+def importable_main(context: BaseContext) -> Iterator[None]:
+    """Let processes start in the block that import what they need, and quickly.
+
+    Args:
+        context: Starts them.
+    """
+    if context.get_start_method() == "fork":
+        yield
+        return
+    if context.get_start_method() == "forkserver":
+        _preload()
+    with main_without_file_hidden():
+        yield
+
+
+def _preload() -> None:
+    # Has no effect on a server that runs already; a list of the user's is left alone.
+    server = forkserver._forkserver  # noqa: SLF001
+    if getattr(server, "_preload_modules", None) == ["__main__"]:
+        forkserver.set_forkserver_preload(["__main__", *PRELOADED])
 
 
 def _raise_for_part(plan: FetchPlan, worker_init_fn: WorkerInit | None) -> None:

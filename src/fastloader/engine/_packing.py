@@ -4,6 +4,7 @@ import ctypes
 import io
 import pickle
 import threading
+from collections.abc import Callable
 from math import prod
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
@@ -112,6 +113,12 @@ def unpack(packed: bytes, buffer: Any) -> Batch:
         _unpacking.buffer = None
 
 
+def _reduce_unusual_tensor(tensor: torch.Tensor) -> Any:
+    if tensor.is_nested and tensor.layout is torch.strided:
+        return torch.nested.as_nested_tensor, (list(tensor.unbind()),)
+    return NotImplemented
+
+
 class _Packer(ForkingPickler):
     def __init__(self, file: io.BytesIO, writer: SlotWriter) -> None:
         super().__init__(file, pickle.HIGHEST_PROTOCOL)
@@ -121,29 +128,33 @@ class _Packer(ForkingPickler):
         self._copies: list[Any] = []
 
     def reducer_override(self, obj: Any) -> Any:
-        kind = type(obj)
-        if kind is torch.Tensor:
-            return self._reduce_tensor(obj)
-        if kind is np.ndarray:
-            return self._reduce_array(obj)
-        if kind is torch.nn.Parameter and obj.device.type == "cpu":
-            return torch.nn.Parameter, (obj.data, obj.requires_grad)
-        if kind is torch.UntypedStorage and obj.device.type == "cpu":
-            offset = self._writer.place_memory(obj.data_ptr(), obj.nbytes())
-            return _storage_at, (offset, obj.nbytes())
-        if kind is torch.Generator:
-            return _generator_from, (obj.get_state().numpy().tobytes(), str(obj.device))
-        return NotImplemented
+        reduce = _REDUCERS.get(type(obj))
+        return NotImplemented if reduce is None else reduce(self, obj)
 
-    def _reduce_tensor(self, tensor: torch.Tensor) -> Any:
+    def reduce_parameter(self, parameter: torch.nn.Parameter) -> Any:
+        if parameter.device.type != "cpu":
+            return NotImplemented
+        return torch.nn.Parameter, (parameter.data, parameter.requires_grad)
+
+    def reduce_storage(self, storage: torch.UntypedStorage) -> Any:
+        if storage.device.type != "cpu":
+            return NotImplemented
+        offset = self._writer.place_memory(storage.data_ptr(), storage.nbytes())
+        return _storage_at, (offset, storage.nbytes())
+
+    def reduce_generator(self, generator: torch.Generator) -> Any:
+        return _generator_from, (generator.get_state().numpy().tobytes(), str(generator.device))
+
+    def reduce_tensor(self, tensor: torch.Tensor) -> Any:
         plain = (
             tensor.layout is torch.strided
             and tensor.device.type == "cpu"
             and not tensor.is_quantized
+            and not tensor.is_nested
             and (tensor.is_leaf or not tensor.requires_grad)
         )
         if not plain:
-            return NotImplemented
+            return _reduce_unusual_tensor(tensor)
         requires_grad = tensor.requires_grad
         tensor = tensor.detach().resolve_conj().resolve_neg()
         self._copies.append(tensor)
@@ -157,7 +168,7 @@ class _Packer(ForkingPickler):
             return _tensor_at, (offset, code, shape)
         if _extent_of(tensor) > 2 * tensor.numel():
             # A thin view of something large: sending the rest would cost more than strides.
-            return self._reduce_tensor(tensor.contiguous())
+            return self.reduce_tensor(tensor.contiguous())
         offset = self._place_tensor(tensor)
         return _strided_tensor_at, (offset, code, shape, tensor.stride(), requires_grad)
 
@@ -170,7 +181,7 @@ class _Packer(ForkingPickler):
             return None if offset is None else offset + inside
         return self._writer.place_memory(tensor.data_ptr(), view_bytes)
 
-    def _reduce_array(self, array: npt.NDArray[Any]) -> Any:
+    def reduce_array(self, array: npt.NDArray[Any]) -> Any:
         if array.dtype.hasobject or array.nbytes <= SMALL_ARRAY_BYTES:
             return NotImplemented
         order = "C"
@@ -182,6 +193,15 @@ class _Packer(ForkingPickler):
                 self._copies.append(array)
         offset = self._writer.place_memory(array.ctypes.data, array.nbytes)
         return _array_at, (offset, array.dtype, array.shape, order)
+
+
+_REDUCERS: dict[type, Callable[[_Packer, Any], Any]] = {
+    torch.Tensor: _Packer.reduce_tensor,
+    torch.nn.Parameter: _Packer.reduce_parameter,
+    torch.UntypedStorage: _Packer.reduce_storage,
+    torch.Generator: _Packer.reduce_generator,
+    np.ndarray: _Packer.reduce_array,
+}
 
 
 class _Unpacking(threading.local):

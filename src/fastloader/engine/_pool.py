@@ -12,7 +12,13 @@ from typing import Any, NamedTuple, TypeAlias
 
 from fastloader.engine._fetch import FetchPlan
 from fastloader.engine._frames import FrameSender, FrameSplitter
-from fastloader.engine._launch import Launch, WorkerInit, inherited_launch, pickled_launch
+from fastloader.engine._launch import (
+    Launch,
+    WorkerInit,
+    importable_main,
+    inherited_launch,
+    pickled_launch,
+)
 from fastloader.engine._messages import (
     Leave,
     Order,
@@ -22,7 +28,7 @@ from fastloader.engine._messages import (
     encode_order,
 )
 from fastloader.engine._worker import RUN_BYTES, WorkerSetup, run_worker
-from fastloader.shm._arena import Arena, ArenaView, Slot
+from fastloader.shm._arena import Arena, ArenaView, Pin, Slot
 from fastloader.shm._memory_file import MemoryFile
 
 __all__ = ["Death", "Event", "PoolOptions", "WorkerPool", "WorkerReply"]
@@ -46,6 +52,8 @@ class PoolOptions:
     worker_init_fn: WorkerInit | None
     rank: int
     base_seed: int
+    pin: Pin | None = None
+    """Locks the memory of slots, for a device that reads them itself."""
 
 
 class Death(NamedTuple):
@@ -83,7 +91,7 @@ class WorkerPool:
 
     def __init__(self, plan: FetchPlan, options: PoolOptions) -> None:
         self.options = options
-        self.arena = Arena()
+        self.arena = Arena(options.pin)
         self.live_state: Any = None
         """What the workers' copies of a `LiveDataset` were last told."""
         self._owner_pid = os.getpid()
@@ -230,7 +238,8 @@ class WorkerPool:
             target=run_worker, args=(setup, self._launch), daemon=True
         )
         try:
-            process.start()
+            with importable_main(options.context):
+                process.start()
         finally:
             task_reader.close()
             reply_writer.close()

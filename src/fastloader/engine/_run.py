@@ -5,21 +5,24 @@ import pickle
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from fastloader.engine._death import describe_death
-from fastloader.engine._fetch import SkippedSample
+from fastloader.engine._fetch import AllSkippedError, SkippedSample
+from fastloader.engine._inprocess import BatchMaker
 from fastloader.engine._messages import LiveState, Reply, ReplyKind, SlotOffer, Task
 from fastloader.engine._packing import unpack
 from fastloader.engine._pool import Death, Event, WorkerPool
 from fastloader.engine._remote_errors import unpack_error
+from fastloader.engine._run_options import RunOptions
+from fastloader.engine._wording import name_samples
 from fastloader.errors import WorkerDiedError, WorkerTimeoutError
 from fastloader.shm._arena import Slot
 from fastloader.typing import Batch
 
-__all__ = ["PoolRun", "RunOptions"]
+__all__ = ["PoolRun"]
 
 logger = logging.getLogger("fastloader")
 
@@ -27,33 +30,7 @@ COPIED_BYTES = 1 << 16
 """Batches up to this size are copied out of their slot: cheaper than lending it, and a list of
 a million tiny batches does not hold a million slots."""
 
-SHOWN_INDICES = 8
 _ERRORS = {ReplyKind.ERROR, ReplyKind.UNPICKLABLE}
-
-
-@dataclass(frozen=True)
-class RunOptions:
-    """How one pass over the data is made."""
-
-    epoch: int
-    base_seed: int
-    in_order: bool
-    prefetch_factor: int
-    is_iterable: bool
-    drop_last: bool
-    timeout_seconds: float
-    """0 waits for ever."""
-    stall_seconds: float
-    """After this time without a batch a warning says where the workers are."""
-    restarts_workers: bool
-    budget_bytes: int
-    """Bound of the memory in slots that batches ahead of the consumer may take."""
-    first_number: int
-    """Number of the first batch; more than 0 when an epoch is resumed."""
-    live_state: Callable[[], Any] | None
-    """Reads the state of a `LiveDataset` in the main process."""
-    skipped: list[SkippedSample]
-    """Takes the samples that were left out."""
 
 
 @dataclass
@@ -69,8 +46,8 @@ class _Pending:
 class PoolRun:
     """A stream of the batches of one pass; `close` cancels what is under way.
 
-    Tasks go to the worker with the least to do, in turn where that is equal; as many are under
-    way as `prefetch_factor` times the number of workers, or fewer if their slots would exceed
+    Tasks go to the workers in turn, or without order to the one with the least to do; as many
+    are under way as `prefetch_factor` times the number of workers, or fewer if their slots would exceed
     the budget.
 
     **Processes:** consumer's side. One run at a time uses a pool.
@@ -93,6 +70,8 @@ class PoolRun:
         self._is_closed = False
         self._num_dropped = 0
         self._was_told_of_budget = False
+        self.num_made_here = 0
+        """Batches that could not be sent and were made in this process instead."""
         self._handle(pool.wait(0))  # slots of a run that was broken off come back
         self._submit()
 
@@ -129,9 +108,22 @@ class PoolRun:
             if reply is not None and reply.kind is ReplyKind.BATCH:
                 return [self._open(pending.slot, reply)]
             self._pool.arena.give_back(pending.slot)
+            if (
+                reply is not None
+                and reply.kind is ReplyKind.UNPICKLABLE
+                and self._options.maker
+            ):
+                return self._make_here(pending.task, self._options.maker)
             if reply is not None and reply.kind in _ERRORS:
                 raise unpack_error(reply.body, self._place_of(pending))
         return []
+
+    def _make_here(self, task: Task, maker: BatchMaker) -> list[Batch]:
+        self.num_made_here += 1
+        try:
+            return [maker.make(task.indices, task.number)]
+        except AllSkippedError:
+            return []
 
     def close(self) -> None:
         """Cancel the tasks that are under way and take their slots back."""
@@ -211,6 +203,10 @@ class PoolRun:
             ]
             if not turns:
                 return None
+            worker = turns[0]
+        elif self._options.in_order:
+            # Batches come in turn, so tasks go in turn, as in torch: which worker makes which
+            # batch is the same in every run.
             worker = turns[0]
         else:
             worker = min(turns, key=self._loads.__getitem__)
@@ -370,7 +366,7 @@ class PoolRun:
         return (
             f"DataLoader worker {pending.worker} (pid {process.pid}), rank "
             f"{self._pool.options.rank}, batch {pending.task.number} of epoch "
-            f"{self._options.epoch}, {_named(pending.task.indices)}"
+            f"{self._options.epoch}, {name_samples(pending.task.indices)}"
         )
 
     def _whereabouts(self) -> str:
@@ -380,17 +376,7 @@ class PoolRun:
             first = next(p for p in waiting if p.worker == worker)
             parts.append(
                 f"Worker {worker} (pid {self._pool.processes[worker].pid}) is to make batch "
-                f"{first.task.number}, {_named(first.task.indices)}. It is here:\n"
+                f"{first.task.number}, {name_samples(first.task.indices)}. It is here:\n"
                 f"{self._pool.stack_of(worker)}"
             )
         return "\n".join(parts)
-
-
-def _named(indices: Any) -> str:
-    if not isinstance(indices, list | tuple):
-        return f"sample {indices!r}"
-    if indices and all(index is None for index in indices):
-        return f"the next {len(indices)} samples"
-    shown = ", ".join(str(index) for index in indices[:SHOWN_INDICES])
-    more = f" and {len(indices) - SHOWN_INDICES} more" if len(indices) > SHOWN_INDICES else ""
-    return f"samples {shown}{more}"

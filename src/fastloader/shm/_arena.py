@@ -4,11 +4,12 @@ import ctypes
 import mmap
 import weakref
 from collections import deque
+from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
 from fastloader.shm._memory_file import MemoryFile
 
-__all__ = ["Arena", "ArenaView", "Lease", "Slot", "SlotPlace"]
+__all__ = ["Arena", "ArenaView", "Lease", "Pin", "Slot", "SlotPlace"]
 
 PAGE_BYTES = mmap.ALLOCATIONGRANULARITY
 FIRST_SLOT_BYTES = 1 << 20  # address space alone: pages are taken when they are written
@@ -30,24 +31,49 @@ class SlotPlace(NamedTuple):
     size_bytes: int
 
 
+Pin: TypeAlias = Callable[[int, int], Callable[[], None]]
+"""Locks memory at an address and of a size in bytes; what it returns unlocks it."""
+
+
+class _Extent:
+    """A part of the arena's file that is mapped, and locked, as one."""
+
+    def __init__(
+        self, file: MemoryFile, offset_bytes: int, size_bytes: int, pin: Pin | None
+    ) -> None:
+        self.mapping = mmap.mmap(file.fileno(), size_bytes, offset=offset_bytes)
+        self._unpin: Callable[[], None] | None = None
+        if pin is not None:
+            address = ctypes.addressof(ctypes.c_char.from_buffer(self.mapping))
+            self._unpin = pin(address, size_bytes)
+
+    def __del__(self) -> None:
+        # Slots hold their extent and finalizers of leases hold their slot: nobody looks here
+        # any more, and the memory is still mapped.
+        if getattr(self, "_unpin", None) is not None:
+            self._unpin()  # type: ignore[misc]
+
+
 class Slot:
     """A part of the arena in this process; holds one batch at a time."""
 
     __slots__ = ("_extent", "place")
 
-    def __init__(self, extent: mmap.mmap, place: SlotPlace) -> None:
+    def __init__(self, extent: _Extent, place: SlotPlace) -> None:
         self._extent = extent
         self.place = place
 
     def buffer(self) -> Lease:
         """Return a new buffer over the slot's bytes."""
-        size_bytes = self.place.size_bytes
-        return (ctypes.c_char * size_bytes).from_buffer(self._extent, self.place.offset_bytes)
+        place = self.place
+        return (ctypes.c_char * place.size_bytes).from_buffer(
+            self._extent.mapping, place.offset_bytes
+        )
 
     def copy(self, size_bytes: int) -> bytearray:
         """Return a copy of the first bytes."""
         start = self.place.offset_bytes
-        return bytearray(memoryview(self._extent)[start : start + size_bytes])
+        return bytearray(memoryview(self._extent.mapping)[start : start + size_bytes])
 
     def release_pages(self) -> None:
         """Give the slot's memory back to the system; its address space stays.
@@ -56,7 +82,8 @@ class Slot:
         pages stay until the arena is closed.
         """
         if MADV_REMOVE is not None:
-            self._extent.madvise(MADV_REMOVE, self.place.offset_bytes, self.place.size_bytes)
+            place = self.place
+            self._extent.mapping.madvise(MADV_REMOVE, place.offset_bytes, place.size_bytes)
 
 
 class Arena:
@@ -69,12 +96,17 @@ class Arena:
 
     The first page is for the owner's own use: see `ArenaView.control`.
 
+    Args:
+        pin: Locks each extent as it is made, so that a device can read it without a copy.
+            Memory that is locked is not given back before its extent is gone.
+
     **Processes:** made and closed by the consumer of the batches; workers map the same file
     through `ArenaView`. Finalizers of leases run in any thread and only append to a deque.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, pin: Pin | None = None) -> None:
         self.file = MemoryFile.create(PAGE_BYTES)
+        self._pin = pin
         self.slot_bytes = FIRST_SLOT_BYTES
         self.num_slots = 0
         """Slots with memory: free, lent, or under batches that somebody keeps."""
@@ -132,7 +164,7 @@ class Arena:
         count = max(1, shared)
         offset, size = self._end_bytes, count * self.slot_bytes
         self.file.resize(offset + size)
-        extent = mmap.mmap(self.file.fileno(), size, offset=offset)
+        extent = _Extent(self.file, offset, size, self._pin)
         self._end_bytes += size
         self._unused = [
             Slot(extent, SlotPlace(offset, size, number * self.slot_bytes, self.slot_bytes))
@@ -140,7 +172,8 @@ class Arena:
         ]
 
     def _drop(self, slot: Slot) -> None:
-        slot.release_pages()
+        if self._pin is None:
+            slot.release_pages()
         self.num_slots -= 1
 
 

@@ -1,6 +1,7 @@
 """Copies batches to a device on a stream of its own, one ahead of the consumer."""
 
 from collections import deque
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -9,9 +10,31 @@ from fastloader.stages._stream import BatchStream
 from fastloader.stages._tree import map_tensors
 from fastloader.typing import Batch
 
-__all__ = ["DeviceStream"]
+__all__ = ["DeviceStream", "lock_pages"]
 
 AHEAD = 2
+
+
+def lock_pages(address: int, size_bytes: int) -> Callable[[], None]:
+    """Lock memory of our own for copies to a CUDA device.
+
+    Torch keeps no account of such memory: only `DeviceStream`, which holds it until its copies
+    are over, may copy from it.
+
+    Args:
+        address: Of the first byte, at the start of a page.
+        size_bytes: Whole pages.
+
+    Returns:
+        What unlocks the memory; to be called while it is mapped.
+    """
+    runtime = torch.cuda.cudart()  # type: ignore[no-untyped-call]
+    torch.cuda.check_error(runtime.cudaHostRegister(address, size_bytes, 0))
+
+    def unlock() -> None:
+        runtime.cudaHostUnregister(address)
+
+    return unlock
 
 
 class _Source(NamedTuple):

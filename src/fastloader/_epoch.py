@@ -1,0 +1,224 @@
+"""From a loader to the stream of one epoch: an engine, then stages."""
+
+import logging
+import multiprocessing
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed
+from torch.utils.data import IterableDataset, default_collate
+
+from fastloader._buffers import Allocator, BufferPool
+from fastloader._fingerprint import fingerprint
+from fastloader._iterator import LoaderIterator
+from fastloader._keeper import PoolKeeper
+from fastloader._seeding import DrawScope
+from fastloader._torch_internals import index_sampler, reported_length
+from fastloader.datasets._batched import as_batched
+from fastloader.engine import (
+    BatchMaker,
+    FetchPlan,
+    InProcessRun,
+    PoolOptions,
+    PoolRun,
+    RunOptions,
+    WorkerPool,
+)
+from fastloader.sampling._epoch_order import EpochOrder
+from fastloader.stages import (
+    AheadStream,
+    BatchStream,
+    DeviceStream,
+    PinnedStream,
+    lock_pages,
+)
+from fastloader.typing import LiveDataset
+
+__all__ = ["EpochOpener"]
+
+logger = logging.getLogger("fastloader")
+
+GATHERED_AHEAD = 2
+
+
+class EpochOpener:
+    """Opens epochs of one loader, and keeps what lives on between them.
+
+    **Processes:** belongs to the loader, whose copies make their own.
+
+    Args:
+        loader: The loader.
+    """
+
+    def __init__(self, loader: Any) -> None:
+        self._keeper = PoolKeeper()
+        weakref.finalize(loader, self._keeper.retire).atexit = False
+        self._buffers = BufferPool()
+        self._sends_batches = True
+
+    def open(self, loader: Any, order: EpochOrder, epoch: int) -> LoaderIterator:
+        """Return the iterator of an epoch.
+
+        Args:
+            loader: The loader, for its options as they are now.
+            order: What to read.
+            epoch: Its number, from 0.
+        """
+        device = _device_of(loader)
+        plan = _plan_of(loader)
+        allocate = _allocator(loader, device, self._buffers)
+        maker = BatchMaker(
+            plan,
+            allocate,
+            scope=DrawScope(order.base_seed, epoch),
+            rank=_rank_of(loader),
+            skipped=loader._skipped,  # noqa: SLF001
+        )
+        stream: BatchStream
+        if loader.num_workers > 0 and self._sends_batches:
+            stream, processes, on_end = self._start_workers(
+                loader, plan, maker, order, epoch, device
+            )
+        else:
+            stream, processes, on_end = InProcessRun(maker, order.indices), [], _ignore
+            if plan.batched is not None and device is not None:
+                stream = AheadStream(stream, GATHERED_AHEAD)
+        return LoaderIterator(
+            _staged(stream, loader, device),
+            dataset=loader.dataset,
+            index_sampler=index_sampler(loader),
+            reported_length=reported_length(loader),
+            processes=processes,
+            transform=loader.device_transform,
+            on_end=on_end,
+        )
+
+    def _start_workers(
+        self,
+        loader: Any,
+        plan: FetchPlan,
+        maker: BatchMaker,
+        order: EpochOrder,
+        epoch: int,
+        device: torch.device | None,
+    ) -> tuple[PoolRun, list[Any], Callable[[bool], None]]:
+        loader.check_worker_number_rationality()
+        options = PoolOptions(
+            context=loader.multiprocessing_context or multiprocessing.get_context(),
+            num_workers=loader.num_workers,
+            worker_init_fn=loader.worker_init_fn,
+            rank=_rank_of(loader),
+            base_seed=order.base_seed,
+            pin=lock_pages if device is not None and device.type == "cuda" else None,
+        )
+        pool = self._keeper.acquire(
+            _state_of(loader, plan, device),
+            fingerprint(plan.dataset),
+            lambda: WorkerPool(plan, options),
+            insists=not loader._chose_persistence,  # noqa: SLF001
+        )
+        is_live = isinstance(loader.dataset, LiveDataset)
+        run = PoolRun(
+            pool,
+            order.indices,
+            RunOptions(
+                epoch=epoch,
+                base_seed=order.base_seed,
+                in_order=loader.in_order,
+                prefetch_factor=loader.prefetch_factor,
+                is_iterable=plan.is_iterable,
+                drop_last=loader.drop_last,
+                timeout_seconds=loader.timeout,
+                stall_seconds=loader.watchdog_seconds,
+                restarts_workers=loader.on_worker_death == "restart",
+                budget_bytes=loader._budget_bytes,  # noqa: SLF001
+                first_number=0,
+                live_state=loader.dataset.live_state if is_live else None,
+                skipped=loader._skipped,  # noqa: SLF001
+                maker=maker if loader._chose_workers else None,  # noqa: SLF001
+            ),
+        )
+
+        def on_end(is_healthy: bool) -> None:
+            if run.num_made_here and self._sends_batches:
+                self._sends_batches = False
+                logger.warning(
+                    "The batches cannot be sent from workers to the main process (a class "
+                    "defined inside a function or class, say), so from now on they are made "
+                    "there, without workers."
+                )
+            keeps = loader.persistent_workers and is_healthy and self._sends_batches
+            self._keeper.release(pool, keep=keeps)
+
+        return run, pool.processes, on_end
+
+
+def _ignore(_is_healthy: bool) -> None:
+    """Nothing outlives an epoch without workers."""
+
+
+def _plan_of(loader: Any) -> FetchPlan:
+    has_batches = loader.batch_sampler is not None
+    default = has_batches and loader.collate_fn is default_collate
+    return FetchPlan(
+        dataset=loader.dataset,
+        is_iterable=isinstance(loader.dataset, IterableDataset),
+        auto_collation=has_batches,
+        collate_fn=loader.collate_fn,
+        batch_size=loader.batch_size,
+        drop_last=loader.drop_last,
+        batched=as_batched(loader.dataset) if default else None,
+        on_error=loader.on_error,
+        batch_transform=loader.batch_transform,
+    )
+
+
+def _state_of(loader: Any, plan: FetchPlan, device: torch.device | None) -> Any:
+    """Return the options that workers are started with, for comparison."""
+    parts = (
+        fingerprint(plan.collate_fn),
+        fingerprint(plan.batch_transform),
+        fingerprint(loader.worker_init_fn),
+    )
+    return parts, loader.num_workers, loader.on_error, loader.drop_last, device
+
+
+def _device_of(loader: Any) -> torch.device | None:
+    if loader.device is None:
+        return None
+    device = torch.device(loader.device)
+    if device.type == "cpu":
+        return None
+    if device.index is None:
+        module = torch.get_device_module(device)  # type: ignore[unreachable]  # wrong in torch's stubs
+        return torch.device(device.type, module.current_device())
+    return device
+
+
+def _rank_of(loader: Any) -> int:
+    distributed = torch.distributed
+    if distributed.is_available() and distributed.is_initialized():
+        return distributed.get_rank()
+    return int(loader._rank)  # noqa: SLF001
+
+
+def _allocator(loader: Any, device: torch.device | None, buffers: BufferPool) -> Allocator:
+    wants_pinned = loader.pin_memory or (device is not None and device.type == "cuda")
+    if wants_pinned and torch.cuda.is_available():
+        return _pinned_empty
+    return buffers
+
+
+def _pinned_empty(shape: Any, dtype: torch.dtype) -> torch.Tensor:
+    # Torch's cache of page-locked blocks: it keeps each until copies from it are over.
+    return torch.empty(tuple(shape), dtype=dtype, pin_memory=True)
+
+
+def _staged(stream: BatchStream, loader: Any, device: torch.device | None) -> BatchStream:
+    if device is not None:
+        return DeviceStream(stream, device)
+    if loader.pin_memory and torch.accelerator.is_available():
+        return PinnedStream(stream)
+    return stream

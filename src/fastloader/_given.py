@@ -1,0 +1,99 @@
+"""What the caller wrote and the environment says, in the form that settings are chosen from."""
+
+import os
+from multiprocessing.context import BaseContext
+from typing import Any
+
+import torch
+
+from fastloader._settings import LoaderSettings
+from fastloader.errors import EmptyEpochError, SettingsError
+
+__all__ = [
+    "check_choice",
+    "check_not_empty",
+    "check_seed",
+    "context_to_use",
+    "read_override",
+    "start_method_of",
+]
+
+
+def check_seed(seed: int | None, generator: torch.Generator | None) -> None:
+    """Refuse a seed that cannot be one, or one beside a generator.
+
+    Raises:
+        SettingsError: If the seed is out of range, or there is a generator too.
+    """
+    if seed is None:
+        return
+    if generator is not None:
+        raise SettingsError(
+            "seed and generator both decide the order of samples: give one of them."
+        )
+    if not 0 <= seed < 2**64:
+        raise SettingsError(f"seed must be from 0 to 2**64 - 1, but got {seed}.")
+
+
+def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
+    """Refuse a word that is not one of a few.
+
+    Raises:
+        SettingsError: If `value` is none of `choices`.
+    """
+    if value not in choices:
+        expected = " or ".join(repr(choice) for choice in choices)
+        raise SettingsError(f"{name} should be {expected}, but got {value!r}.")
+
+
+def check_not_empty(dataset: Any) -> None:
+    """Refuse to shuffle nothing.
+
+    Raises:
+        EmptyEpochError: If the dataset is empty.
+    """
+    if len(dataset) == 0:
+        raise EmptyEpochError(
+            "The dataset is empty (length 0), so there is nothing to shuffle: look at where "
+            "its samples should come from."
+        )
+
+
+def read_override() -> int | None:
+    """Return what stands in for the automatic number of workers, if anything.
+
+    Raises:
+        SettingsError: If the variable is no number.
+    """
+    value = os.environ.get("FASTLOADER_NUM_WORKERS", "")
+    if not value:
+        return None
+    if not value.isdecimal():
+        raise SettingsError(
+            f"FASTLOADER_NUM_WORKERS should be a number of workers, but is {value!r}."
+        )
+    return int(value)
+
+
+def start_method_of(context: Any) -> str | None:
+    """Return the name of a start method; torch refuses what is none."""
+    if context is None or isinstance(context, str):
+        return context
+    if isinstance(context, BaseContext):
+        return context.get_start_method()
+    return repr(context)
+
+
+def context_to_use(given: Any, settings: LoaderSettings, default: str) -> Any:
+    """Return what to give torch as multiprocessing_context.
+
+    Args:
+        given: By the caller.
+        settings: That were chosen.
+        default: Start method of `multiprocessing`.
+    """
+    chosen = settings.multiprocessing_context
+    if given != "auto":
+        return given if chosen is not None else None
+    # The default is left to multiprocessing: whoever reads the attribute sees None, as ever.
+    return None if chosen == default else chosen

@@ -1,0 +1,106 @@
+"""The iterator of one epoch: what `iter(loader)` returns."""
+
+import warnings
+from collections.abc import Callable, Iterable
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+from fastloader._torch_internals import BaseIterator
+from fastloader.errors import WorkerDiedError, WorkerTimeoutError
+from fastloader.stages import BatchStream
+from fastloader.typing import Batch
+
+__all__ = ["LoaderIterator"]
+
+
+class LoaderIterator(BaseIterator):
+    """One pass over the data.
+
+    It is one of torch's iterators by type, because frameworks ask for that, and by nothing
+    else: torch's own would start a sampler and draw a seed here.
+
+    Args:
+        stream: The batches.
+        index_sampler: For `len`.
+        reported_length: What `len(loader)` said of an iterable dataset, if it was asked.
+        processes: The workers, if there are any.
+        transform: Applied to each batch where it has arrived.
+        on_end: Called once at the end, with whether the stream ended in good health.
+    """
+
+    def __init__(
+        self,
+        stream: BatchStream,
+        *,
+        dataset: Any,
+        index_sampler: Iterable[Any],
+        reported_length: int | None,
+        processes: list[BaseProcess],
+        transform: Callable[[Batch], Batch] | None,
+        on_end: Callable[[bool], None],
+    ) -> None:
+        self._stream = stream
+        self._dataset = dataset
+        self._index_sampler = index_sampler
+        self._reported_length = reported_length
+        self._workers = processes
+        self._transform = transform
+        self._on_end = on_end
+        self._num_yielded = 0
+        self._is_closed = False
+
+    def __next__(self) -> Batch:
+        """Return the next batch.
+
+        Raises:
+            StopIteration: At the end of the epoch.
+            WorkerDiedError: If a worker process ended by itself.
+            WorkerTimeoutError: If no batch came within `timeout`.
+        """
+        if self._is_closed:
+            raise StopIteration
+        try:
+            batch = next(self._stream)
+        except StopIteration:
+            self.close()
+            raise
+        except (WorkerDiedError, WorkerTimeoutError):
+            self.close(is_healthy=False)
+            raise
+        self._num_yielded += 1
+        if self._reported_length is not None and self._num_yielded > self._reported_length:
+            self._warn_of_length(self._reported_length)
+        return batch if self._transform is None else self._transform(batch)
+
+    def close(self, *, is_healthy: bool = True) -> None:
+        """Cancel what is under way and let go of the workers; harmless when repeated.
+
+        Args:
+            is_healthy: False if the workers cannot be used again.
+        """
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._stream.close()
+        self._on_end(is_healthy)
+
+    def _shutdown_workers(self) -> None:
+        """Do what torch's iterators do under this name: frameworks call it."""
+        self.close(is_healthy=False)
+
+    def _warn_of_length(self, length: int) -> None:
+        text = (
+            f"Length of IterableDataset {self._dataset} was reported to be {length} (when "
+            f"accessing len(dataloader)), but {self._num_yielded} samples have been fetched. "
+        )
+        if self._workers:
+            text += (
+                "For multiprocessing data-loading, this could be caused by not properly "
+                "configuring the IterableDataset replica at each worker: split its samples by "
+                "torch.utils.data.get_worker_info()."
+            )
+        warnings.warn(text, stacklevel=3)
+
+    def __del__(self) -> None:
+        if not getattr(self, "_is_closed", True):
+            self.close()

@@ -1,0 +1,69 @@
+"""Lets a thread make batches ahead of the consumer."""
+
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from fastloader.stages._stream import BatchStream
+from fastloader.typing import Batch
+
+__all__ = ["AheadStream"]
+
+
+class AheadStream:
+    """A stream whose batches a thread asks another stream for before they are wanted.
+
+    For work that leaves the interpreter free, such as gathering rows of large arrays.
+
+    **Threads:** one; only it touches the source, until `close`.
+
+    Args:
+        source: Of the batches.
+        depth: Batches that are made ahead.
+    """
+
+    def __init__(self, source: BatchStream, depth: int) -> None:
+        self._source = source
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix="fastloader-ahead")
+        self._ahead: deque[Future[list[Batch]]] = deque()
+        self._is_ended = False
+        for _ in range(depth):
+            self._ask()
+
+    def __next__(self) -> Batch:
+        """Return the next batch, waiting for it.
+
+        Raises:
+            StopIteration: At the end of the pass.
+        """
+        while self._ahead:
+            made = self._ahead.popleft().result()
+            if made:
+                self._ask()
+                return made[0]
+            self._is_ended = True
+        raise StopIteration
+
+    def next_if_ready(self) -> list[Batch]:
+        """Return the next batch in a list if it has been made."""
+        if self._ahead and self._ahead[0].done():
+            try:
+                return [next(self)]
+            except StopIteration:
+                return []
+        return []
+
+    def close(self) -> None:
+        """Cancel what has not begun and wait for what has."""
+        self._executor.shutdown(wait=True, cancel_futures=True)
+        self._ahead.clear()
+        self._source.close()
+
+    def _ask(self) -> None:
+        if not self._is_ended:
+            self._ahead.append(self._executor.submit(self._make))
+
+    def _make(self) -> list[Batch]:
+        try:
+            return [next(self._source)]
+        except StopIteration:
+            return []

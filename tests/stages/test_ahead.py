@@ -1,0 +1,81 @@
+"""A thread makes batches ahead, in order, and ends when it is told to."""
+
+import threading
+
+import pytest
+
+from fastloader.stages._ahead import AheadStream
+
+pytestmark = pytest.mark.usefixtures("no_leaks")
+
+
+class Counted:
+    """A source of numbers that counts how many were asked for."""
+
+    def __init__(self, length, error_at=None):
+        self.num_made = 0
+        self.length = length
+        self.error_at = error_at
+        self.threads = set()
+        self.is_closed = False
+
+    def __next__(self):
+        self.threads.add(threading.get_ident())
+        if self.num_made == self.length:
+            raise StopIteration
+        self.num_made += 1
+        if self.num_made == self.error_at:
+            raise KeyError("label")
+        return self.num_made
+
+    def next_if_ready(self):
+        return []
+
+    def close(self):
+        self.is_closed = True
+
+
+def all_of(stream):
+    found = []
+    while True:
+        try:
+            found.append(next(stream))
+        except StopIteration:
+            return found
+
+
+def test_batches_keep_their_order():
+    stream = AheadStream(Counted(20), depth=3)
+
+    assert all_of(stream) == list(range(1, 21))
+    stream.close()
+
+
+def test_no_more_than_the_depth_is_made_ahead():
+    source = Counted(20)
+    stream = AheadStream(source, depth=2)
+
+    next(stream)
+    stream.close()
+
+    assert source.num_made <= 3
+    assert source.is_closed
+
+
+def test_the_source_is_used_by_one_other_thread_alone():
+    source = Counted(20)
+    stream = AheadStream(source, depth=2)
+    all_of(stream)
+    stream.close()
+
+    assert len(source.threads) == 1
+    assert threading.get_ident() not in source.threads
+
+
+def test_an_error_comes_at_its_batch_and_the_rest_after_it():
+    stream = AheadStream(Counted(4, error_at=2), depth=2)
+
+    assert next(stream) == 1
+    with pytest.raises(KeyError, match="label"):
+        next(stream)
+    stream.close()
