@@ -1,8 +1,9 @@
 """How much faster is a transform of a whole batch than one image after the other?
 
-256 images of 3 x 64 x 64, float32 and uint16, in one process. Each transform has two rows: its
-images one by one, collated, and the batch at once, with the same keys and the same result. The
-last rows do the same with `Augment`, and the first show what the key of a sample costs.
+256 images of 3 x 64 x 64, float32 and uint16, in one process with one thread, as a worker has
+it. Each transform has two rows: its images one by one, collated, and the batch at once, with the
+same keys and the same result. The last rows do the same with `Augment`, and the first show what
+the key of a sample costs.
 
     python benchmarks/bench_augment.py --json benchmarks/results/<date>-<machine>/augment.json
 """
@@ -124,6 +125,7 @@ def augmented(dtype: str, count: int, *, is_batch: bool) -> Run:
 
 
 if __name__ == "__main__":
+    torch.set_num_threads(1)
     benchmark = Benchmark(__doc__, isolate=False)
     count = 8 if benchmark.arguments().smoke else NUM_IMAGES
     for is_batch in (False, True):
