@@ -40,6 +40,8 @@ def test_a_batch_of_keys_is_the_keys_of_its_samples(seed, epoch, numbers):
     keys = sample_keys(seed, epoch, numbers)
 
     assert keys.tolist() == [sample_keys(seed, epoch, [n])[0] for n in numbers]
+    assert keys.tolist() == sample_keys(seed, epoch, np.array(numbers)).tolist()
+    assert keys[:1].tolist() == sample_keys(seed, epoch, np.array(numbers[:1])).tolist()
 
 
 @given(seeds, epochs, st.lists(st.integers(0, 2**63 - 1), unique=True, max_size=50))

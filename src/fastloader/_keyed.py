@@ -89,7 +89,9 @@ def _epoch_key(seed: int, epoch: int) -> int:
     return _mix_number(_mix_number(seed + _STEP) + _STEP * (epoch + 1))
 
 
-def sample_keys(seed: int, epoch: int, indices: Sequence[int]) -> Keys:
+def sample_keys(
+    seed: int, epoch: int, indices: Sequence[int] | NDArray[np.integer[Any]]
+) -> Keys:
     """Return the key of each sample: 64 bits that all its random numbers come from.
 
     Within one epoch two indices never have the same key.
@@ -104,7 +106,7 @@ def sample_keys(seed: int, epoch: int, indices: Sequence[int]) -> Keys:
     """
     start = _epoch_key(seed, epoch)
     if len(indices) == 1:  # plain integers are five times faster than arrays of one
-        return np.array([_mix_number(start + _STEP * (indices[0] + 1))], np.uint64)
+        return np.array([_mix_number(start + _STEP * (int(indices[0]) + 1))], np.uint64)
     keys = np.asarray(indices, np.uint64) + np.uint64(1)
     keys *= np.uint64(_STEP)
     keys += np.uint64(start)
@@ -138,7 +140,9 @@ class Draws:
         self._num_drawn = num_drawn
 
     @classmethod
-    def of(cls, seed: int, epoch: int, indices: Sequence[int]) -> Self:
+    def of(
+        cls, seed: int, epoch: int, indices: Sequence[int] | NDArray[np.integer[Any]]
+    ) -> Self:
         """Return the draws of some samples in an epoch.
 
         Args:

@@ -211,6 +211,12 @@ def test_the_last_sample_is_the_same_from_both_ends():
     assert is_same(dataset[-1][0], dataset[NUM_SAMPLES - 1][0])
 
 
+def test_indices_may_come_as_an_array():
+    dataset = Augment(Batched(), NOISE)
+
+    assert is_same(dataset.get_batch(np.array([3, -1])), read(dataset, [3, -1]))
+
+
 def test_the_seed_of_the_loader_counts_unless_one_is_given():
     with draw_scope(DrawScope(seed=5, epoch=3)):
         by_loader = read(Augment(Opaque(), NOISE))

@@ -4,10 +4,11 @@ import hashlib
 import operator
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch.utils.data import default_collate
 
 from fastloader._keyed import Draws
@@ -26,6 +27,8 @@ from fastloader.errors import SettingsError
 from fastloader.typing import Batch, Sample
 
 __all__ = ["Augment"]
+
+_Numbers: TypeAlias = Sequence[int] | NDArray[np.integer[Any]]
 
 
 class Augment(DatasetWrapper):
@@ -173,7 +176,7 @@ class Augment(DatasetWrapper):
     def _pipeline(self) -> Pipeline:
         return Pipeline(self.transforms, self._first_stream, self.global_rng)
 
-    def _draws(self, numbers: Sequence[int]) -> Draws:
+    def _draws(self, numbers: _Numbers) -> Draws:
         scope = current_draw_scope()
         seed, epoch = (0, self.epoch) if scope is None else (scope.seed, scope.epoch)
         return Draws.of(seed if self.seed is None else self.seed, epoch, numbers)
@@ -183,10 +186,14 @@ class Augment(DatasetWrapper):
             return int(get_field(sample, as_path(self.index_field)))
         return self._as_number(index)
 
-    def _numbers(self, batch: Batch, indices: Sequence[Any]) -> list[int]:
+    def _numbers(self, batch: Batch, indices: Sequence[Any]) -> _Numbers:
         if self.index_field is not None:
             return [int(number) for number in get_field(batch, as_path(self.index_field))]
-        return [self._as_number(index) for index in indices]
+        array = np.asarray(indices)
+        if array.dtype.kind not in "iu":
+            return [self._as_number(index) for index in indices]
+        numbers = array.astype(np.int64)
+        return np.where(numbers < 0, numbers + len(self), numbers)
 
     def _as_number(self, index: Any) -> int:
         """Return a whole number from 0 that stands for an index of any kind."""

@@ -1,0 +1,86 @@
+"""What `FastLoader` delivers does not depend on how its samples are made."""
+
+import pytest
+import torch
+from torch.utils.data import Dataset
+
+from fastloader import FastLoader
+from fastloader.datasets import Augment
+from fastloader.transforms import GaussianNoise, RandomCrop, RandomFlip
+from tests.datasets.test_augment import GlobalNoise, OwnGenerator
+from tests.equality import assert_same
+
+NUM_SAMPLES = 12
+
+
+class Opaque(Dataset):
+    def __len__(self):
+        return NUM_SAMPLES
+
+    def __getitem__(self, index):
+        return {"image": torch.arange(32.0).reshape(2, 4, 4) + 100 * index, "index": index}
+
+
+class Batched(Opaque):
+    def get_batch(self, indices):
+        images = [self[index]["image"] for index in indices]
+        return {"image": torch.stack(images), "index": torch.tensor(indices)}
+
+
+PIPELINES = {
+    "keyed": {"transforms": [RandomFlip(), RandomCrop(3), GaussianNoise(1.0)]},
+    "global": {"transforms": [GlobalNoise(), RandomFlip()], "global_rng": True},
+    "own generator": {"transforms": [OwnGenerator()]},
+}
+each_pipeline = pytest.mark.parametrize("options", PIPELINES.values(), ids=PIPELINES.keys())
+
+
+def epochs(dataset, num_epochs=2, **options):
+    """Return each sample of some epochs by its index."""
+    loader = FastLoader(dataset, batch_size=4, seed=3, **options)
+    found = []
+    for _ in range(num_epochs):
+        samples = {}
+        for batch in loader:
+            images = batch["image"].clone()
+            samples |= dict(zip(batch["index"].tolist(), images, strict=True))
+        found.append(dict(sorted(samples.items())))
+    return found
+
+
+@each_pipeline
+def test_reading_in_batches_or_one_by_one_gives_the_same(options):
+    assert_same(
+        epochs(Augment(Opaque(), **options), num_workers=0),
+        epochs(Augment(Batched(), **options)),
+    )
+
+
+@each_pipeline
+def test_the_order_does_not_change_a_sample(options):
+    dataset = Augment(Opaque(), **options)
+
+    shuffled = epochs(dataset, num_workers=0, shuffle=True)
+
+    assert_same(epochs(dataset, num_workers=0), shuffled)
+
+
+@each_pipeline
+def test_every_epoch_is_different(options):
+    first, second = epochs(Augment(Opaque(), **options), num_workers=0)
+
+    assert not any(torch.equal(first[index], second[index]) for index in first)
+
+
+def test_a_shard_has_the_samples_of_the_whole():
+    dataset = Augment(Opaque(), [GaussianNoise(1.0)])
+    whole = epochs(dataset, num_workers=0)[0]
+
+    ranks = range(1, NUM_SAMPLES, 2)  # what a distributed sampler gives the second of two
+
+    loader = FastLoader(dataset, batch_size=4, seed=3, num_workers=0, sampler=ranks)
+
+    shard = [sample for batch in loader for sample in zip(*batch.values(), strict=True)]
+
+    for image, index in shard:
+        assert torch.equal(image, whole[int(index)])
