@@ -55,7 +55,8 @@ wheel: $(VENV)/dev.stamp  ## Build the wheel and use it without the sources
 	@cd $(VENV)/wheel && PYTHONPATH=. ../bin/python -c "import fastloader; \
 	  assert '/wheel/' in fastloader.__file__, fastloader.__file__"
 
-ci: check docs wheel bench-smoke  ## All but the tests, which .ci/run runs last
+ci: DEMO_OPTIONS := --epochs 2
+ci: check docs wheel bench-smoke demo  ## All but the tests, which .ci/run runs last
 
 clean:
 	rm -rf $(VENV) dist docs/_build demo-output .pytest_cache .mypy_cache .ruff_cache .hypothesis
