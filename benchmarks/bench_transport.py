@@ -19,7 +19,6 @@ from torch.utils.data import DataLoader, Dataset
 sys.path.insert(0, str(Path(__file__).parent))
 
 from _harness import Benchmark, Run, Work
-
 from fastloader import FastLoader
 
 
@@ -46,7 +45,10 @@ class Ready(Dataset[Any]):
 
     def __init__(self, workload: Workload) -> None:
         self.samples = [
-            {f"field_{number}": torch.rand(workload.shape) for number in range(workload.num_fields)}
+            {
+                f"field_{number}": torch.rand(workload.shape)
+                for number in range(workload.num_fields)
+            }
             for _ in range(8)
         ]
         self.length = workload.batch_size * workload.num_batches
@@ -80,7 +82,9 @@ def prepare(kind: str, workload: str, workers: int, prefetch: int, smoke: bool) 
             for field in batch.values():
                 num_bytes += field.nbytes
                 field.view(-1)[::1024].sum()
-        return Work(batches=num_batches, samples=num_batches * chosen.batch_size, nbytes=num_bytes)
+        return Work(
+            batches=num_batches, samples=num_batches * chosen.batch_size, nbytes=num_bytes
+        )
 
     return run
 
@@ -91,7 +95,11 @@ def main() -> None:
     benchmark.parser.add_argument("--workload", choices=WORKLOADS, default="medium")
     benchmark.parser.add_argument("--workers", type=int, default=1)
     arguments = benchmark.arguments()
-    common = {"workload": arguments.workload, "workers": arguments.workers, "smoke": arguments.smoke}
+    common = {
+        "workload": arguments.workload,
+        "workers": arguments.workers,
+        "smoke": arguments.smoke,
+    }
     for prefetch in (2, 4) if arguments.workers else (2,):
         name = f"stock, prefetch {prefetch}"
         benchmark.add(name, prepare, group="stock", kind="stock", prefetch=prefetch, **common)

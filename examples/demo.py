@@ -24,14 +24,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
-from by_hand import HandWrittenCells, random_flips
-from report import draw, print_table
 from torch.utils.data import DataLoader, Subset
-from training import Loaders, Result, run_in_own_process
 
+from by_hand import HandWrittenCells, random_flips
 from fastloader import FastLoader
 from fastloader.datasets import Augment, ChannelStatistics, OMEArrowDataset, Standardize
 from fastloader.transforms import RandomFlip
+from report import draw, print_table
+from training import Loaders, Result, run_in_own_process
 
 DATA = Path(__file__).parent.parent / "data" / "nf1_cells.parquet"
 OUTPUT = Path("demo-output")

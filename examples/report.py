@@ -7,6 +7,7 @@ from pathlib import Path
 import matplotlib as mpl
 import numpy as np
 import numpy.typing as npt
+
 from training import Result
 
 mpl.use("Agg")  # no window
