@@ -1,0 +1,208 @@
+"""check_dataset finds what would break in workers, and names it."""
+
+import random
+import threading
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import Dataset, IterableDataset, TensorDataset, get_worker_info
+
+from fastloader.datasets import Augment, ChannelStatistics, Standardize
+from fastloader.errors import DatasetCheckError
+from fastloader.testing import check_dataset
+from fastloader.testing._compare import difference
+from fastloader.transforms import RandomFlip
+
+pytestmark = pytest.mark.multiprocess
+
+
+def outcomes(report):
+    return {check.name: check.outcome for check in report.checks}
+
+
+def failed(report):
+    return {check.name: check.detail for check in report.checks if check.outcome == "failed"}
+
+
+class Good(Dataset):
+    def __len__(self):
+        return 20
+
+    def __getitem__(self, index):
+        return {"image": torch.full((2, 3), float(index)), "name": f"cell {index}"}
+
+
+class WithLock(Good):
+    def __init__(self):
+        self.readers = [threading.Lock()]
+
+
+class OwnGenerator(Good):
+    def __init__(self):
+        self.generator = np.random.default_rng(0)
+
+    def __getitem__(self, index):
+        return self.generator.random(3)
+
+
+class GlobalGenerators(Good):
+    def __getitem__(self, index):
+        return torch.rand(2), np.random.random(), random.random()
+
+
+class WrongBatch(Good):
+    def get_batch(self, indices):
+        images = torch.stack([self[index]["image"] for index in indices])
+        images[0, 0, 0] += 1
+        return {"image": images, "name": [self[index]["name"] for index in indices]}
+
+
+class WrongItems(Good):
+    def __getitems__(self, indices):
+        return [self[index] for index in sorted(indices)]
+
+
+class DependsOnWorker(Good):
+    def __getitem__(self, index):
+        info = get_worker_info()
+        return 0 if info is None else info.id + 1
+
+
+class Hoarder(Good):
+    def __init__(self):
+        self.kept = []
+
+    def __getitem__(self, index):
+        self.kept.append(np.ones(500_000))
+        return index
+
+
+class Stream(IterableDataset):
+    def __init__(self, divide):
+        self.divide = divide
+
+    def __iter__(self):
+        info = get_worker_info() if self.divide else None
+        first, step = (0, 1) if info is None else (info.id, info.num_workers)
+        return iter(range(first, 40, step))
+
+
+def test_a_good_dataset_passes():
+    report = check_dataset(Good(), raise_on_failure=True)
+
+    assert report.ok
+    assert outcomes(report) == {
+        "can be pickled": "ok",
+        "same sample twice": "ok",
+        "batch equals samples": "skipped",
+        "same rows for 0, 1, 2 workers": "ok",
+        "memory growth of a worker": "ok",
+        "cost of a sample": "ok",
+    }
+
+
+def test_our_wrappers_pass():
+    images = torch.randint(0, 255, (12, 1, 6, 6), dtype=torch.uint8)
+    base = TensorDataset(images, torch.arange(12))
+    dataset = Augment(Standardize(base, ChannelStatistics.of(base)), RandomFlip())
+
+    report = check_dataset(dataset, threads=True)
+
+    assert failed(report) == {}
+    assert outcomes(report)["batch equals samples"] == "ok"
+
+
+def test_an_attribute_that_cannot_be_pickled_is_named():
+    report = check_dataset(WithLock(), start_method="fork")
+
+    assert "dataset.readers[0] (a _thread.lock)" in failed(report)["can be pickled"]
+
+
+def test_a_generator_of_its_own_is_found():
+    report = check_dataset(OwnGenerator())
+
+    assert "read again" in failed(report)["same sample twice"]
+
+
+def test_a_dataset_need_not_be_deterministic():
+    assert check_dataset(OwnGenerator(), deterministic=False).ok
+
+
+def test_draws_from_the_global_generators_are_allowed_and_undone():
+    torch.manual_seed(1)
+    expected = torch.rand(1)
+    torch.manual_seed(1)
+
+    report = check_dataset(GlobalGenerators())
+
+    assert "same sample twice" not in failed(report)
+    assert torch.rand(1) == expected
+
+
+def test_a_batch_that_differs_is_found():
+    report = check_dataset(WrongBatch())
+
+    assert "in get_batch, ['image'] differs in 1 of" in failed(report)["batch equals samples"]
+
+
+def test_getitems_in_another_order_is_found():
+    assert "__getitems__" in failed(check_dataset(WrongItems()))["batch equals samples"]
+
+
+def test_rows_that_depend_on_the_worker_are_found():
+    report = check_dataset(DependsOnWorker())
+
+    assert "with 1 workers" in failed(report)["same rows for 0, 1, 2 workers"]
+
+
+def test_memory_that_grows_is_found():
+    report = check_dataset(Hoarder())
+
+    assert "MB per epoch" in failed(report)["memory growth of a worker"]
+
+
+def test_a_stream_that_every_worker_repeats_is_found():
+    report = check_dataset(Stream(divide=False))
+
+    assert "get_worker_info" in failed(report)["same rows for 0, 1, 2 workers"]
+
+
+def test_a_divided_stream_passes():
+    assert failed(check_dataset(Stream(divide=True))) == {}
+
+
+def test_an_empty_dataset_passes():
+    assert check_dataset([]).ok
+
+
+def test_the_exception_holds_the_report():
+    with pytest.raises(DatasetCheckError, match=r"failed +can be pickled") as caught:
+        check_dataset(WithLock(), start_method="fork", raise_on_failure=True)
+
+    assert "WithLock (20 samples)" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("expected", "found", "told"),
+    [
+        pytest.param(1, 1.0, "it is a float, not a int", id="type"),
+        pytest.param([1, 2], [1], "it has length 1, not 2", id="length"),
+        pytest.param({"a": 1}, {"b": 1}, "keys ['b'], not ['a']", id="keys"),
+        pytest.param({"a": [1, 2]}, {"a": [1, 3]}, "['a'][1] is 3, not 2", id="value"),
+        pytest.param(torch.zeros(2), torch.zeros(3), "it has shape", id="shape"),
+        pytest.param(np.zeros(2), np.zeros(2, "f4"), "it has dtype", id="dtype"),
+        pytest.param(torch.tensor(0.0), torch.tensor(-0.0), "1 of 1 values", id="sign of 0"),
+    ],
+)
+def test_a_difference_is_named(expected, found, told):
+    assert told in difference(expected, found)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [float("nan"), torch.tensor([float("nan")]), np.empty((0, 3)), torch.empty(0), "text"],
+    ids=str,
+)
+def test_a_value_does_not_differ_from_itself(value):
+    assert difference([value], [value]) is None
