@@ -1,6 +1,6 @@
 """What settings need to know of a dataset and its sampler."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -11,6 +11,7 @@ from torch.utils.data import (
     default_collate,
 )
 
+from fastloader._attributes import walk_attributes
 from fastloader._choose import DatasetTraits
 from fastloader.datasets._batched import as_batched
 
@@ -38,7 +39,10 @@ def describe_dataset(
     """
     is_iterable = isinstance(dataset, IterableDataset)
     has_batches = batch_size is not None or batch_sampler is not None
-    on_device = any(tensor.is_cuda for tensor in _find_tensors(dataset))
+    on_device = any(
+        isinstance(part, torch.Tensor) and part.is_cuda
+        for _, part in walk_attributes(dataset, "dataset", depth=3)
+    )
     tied = None
     if on_device:
         tied = "the dataset holds CUDA tensors, which forked workers cannot use"
@@ -99,20 +103,3 @@ def _length(sized: Any) -> int | None:
         return len(sized)
     except Exception:  # noqa: BLE001 - no length is no reason to refuse a dataset
         return None
-
-
-def _find_tensors(dataset: Any, depth: int = 3) -> Iterator[torch.Tensor]:
-    """Yield tensors that a dataset holds in plain sight: in attributes and first elements."""
-    if isinstance(dataset, torch.Tensor):
-        yield dataset
-        return
-    if depth == 0:
-        return
-    if isinstance(dataset, (list, tuple)):
-        parts: Iterable[Any] = dataset[:4]
-    elif isinstance(dataset, dict):
-        parts = list(dataset.values())[:4]
-    else:
-        parts = list(getattr(dataset, "__dict__", {}).values())
-    for part in parts:
-        yield from _find_tensors(part, depth - 1)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from fastloader.engine._fetch import FetchPlan
 from fastloader.engine._frames import FrameSender, FrameSplitter
+from fastloader.engine._hazards import warn_of_hazards
 from fastloader.engine._launch import (
     Launch,
     WorkerInit,
@@ -99,6 +100,7 @@ class WorkerPool:
         self._runs = NO_RUN
         self._abandoned: dict[tuple[int, int], list[Slot]] = {}
         self._is_closed = False
+        warn_of_hazards(plan.dataset, forks=self._forks)
         self._launch = self._make_launch(plan)
         self._selector = selectors.DefaultSelector()
         self._members: list[_Member] = []

@@ -34,6 +34,7 @@ from fastloader.engine._messages import (
     decode_order,
     encode_reply,
 )
+from fastloader.engine._owned_generators import OwnedGenerators
 from fastloader.engine._packing import SlotWriter, pack
 from fastloader.engine._remote_errors import pack_error
 from fastloader.errors import UnpicklableError
@@ -136,6 +137,7 @@ class _Worker:
         self._run = -1
         self._too_large: dict[tuple[int, int], Batch] = {}
         self._seeds_tasks = True
+        self._owned = OwnedGenerators(plan.dataset)
         self._info = WatchedWorkerInfo(
             id=setup.worker_id,
             num_workers=setup.num_workers,
@@ -153,6 +155,7 @@ class _Worker:
             worker_init_fn(self._setup.worker_id)
             # Who seeds in worker_init_fn wants these seeds, not ours.
             self._seeds_tasks = before == _generator_states()
+            self._owned.leave_changed(self._plan.dataset)
 
     def work(self, reader: FrameReader) -> None:
         while (message := reader.read()) is not None:
@@ -195,6 +198,7 @@ class _Worker:
             self._too_large.clear()  # their run was cancelled
         if self._seeds_tasks:
             seed_global_generators(task.base_seed, task.epoch, self._setup.rank, task.number)
+        self._owned.seed(task.base_seed, task.epoch, self._setup.rank, task.number)
         scope = DrawScope(task.base_seed, task.epoch)
         with draw_scope(scope), allocating_with(self._allocate):
             starts = self._fetcher is None

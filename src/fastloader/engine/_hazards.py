@@ -1,0 +1,87 @@
+"""What a dataset holds that goes wrong in workers: said before they start."""
+
+import io
+import sys
+import warnings
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from fastloader._attributes import walk_attributes
+
+__all__ = ["warn_of_hazards"]
+
+LARGE_BYTES = 16e6
+PROBED = 100  # elements whose size is taken for that of all
+_FILE_TYPES = {"File", "Group", "ZipFile", "TarFile", "TiffFile", "ParquetFile", "mmap_reader"}
+_FILE_MODULES = {"h5py", "zipfile", "tarfile", "tifffile", "tables", "netCDF4"}
+
+
+def warn_of_hazards(dataset: object, *, forks: bool) -> None:
+    """Warn of open files that forked workers share, and of lists that workers copy.
+
+    Args:
+        dataset: Is about to be given to workers.
+        forks: Whether workers inherit the memory and the open files of this process.
+    """
+    for path, value in walk_attributes(dataset, "dataset"):
+        if forks and _is_open_file(value):
+            warnings.warn(
+                f"{path} is an open file ({type(value).__name__}): forked workers share its "
+                "position and read wrong data without an error. Keep the path and open the "
+                "file on first use in each worker, or set multiprocessing_context='spawn'.",
+                stacklevel=2,
+            )
+        size_bytes = _size_of_objects(value)
+        if size_bytes > LARGE_BYTES:
+            warnings.warn(
+                f"{path} is a {type(value).__name__} of {len(value):,} Python objects, some "
+                f"{size_bytes / 1e6:.0f} MB: reading them copies their memory into every "
+                "worker. Keep them in a NumPy array or a torch tensor, which workers share.",
+                stacklevel=2,
+            )
+
+
+def _is_open_file(value: Any) -> bool:
+    if isinstance(value, io.IOBase):
+        return not value.closed and _has_descriptor(value)
+    kinds = type(value).__mro__
+    return any(
+        kind.__name__ in _FILE_TYPES and kind.__module__.split(".")[0] in _FILE_MODULES
+        for kind in kinds
+    )
+
+
+def _has_descriptor(file: io.IOBase) -> bool:
+    try:
+        file.fileno()
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def _size_of_objects(value: Any) -> float:
+    """Estimate the memory of the elements of a list or mapping of Python objects."""
+    if not isinstance(value, list | tuple | Mapping) or len(value) <= PROBED:
+        return 0.0
+    probed = list(_first_elements(value))
+    return len(value) * sum(_size_of(element) for element in probed) / len(probed)
+
+
+def _first_elements(value: Any) -> Iterator[Any]:
+    elements = value.values() if isinstance(value, Mapping) else value
+    for number, element in enumerate(elements):
+        if number == PROBED:
+            return
+        yield element
+
+
+def _size_of(element: Any, depth: int = 2) -> float:
+    """Count what reference counts lie in: not the contents of arrays."""
+    size = float(sys.getsizeof(element, 64))
+    if hasattr(element, "dtype"):
+        return 100.0
+    if depth and isinstance(element, Mapping):
+        size += sum(_size_of(part, depth - 1) for part in element.values())
+    elif depth and isinstance(element, list | tuple):
+        size += sum(_size_of(part, depth - 1) for part in element)
+    return size

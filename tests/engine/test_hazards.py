@@ -1,0 +1,59 @@
+"""What goes wrong in workers without an error is said before they start."""
+
+import numpy as np
+import pytest
+
+from fastloader.engine._hazards import warn_of_hazards
+
+
+class Holder:
+    def __init__(self, **parts):
+        self.__dict__.update(parts)
+
+
+def test_an_open_file_brings_a_warning_with_its_path(tmp_path):
+    path = tmp_path / "records.bin"
+    path.touch()
+    with path.open("rb") as file:
+        dataset = Holder(inner=Holder(records_file=file))
+
+        with pytest.warns(UserWarning, match=r"dataset\.inner\.records_file is an open file"):
+            warn_of_hazards(dataset, forks=True)
+
+
+def test_an_open_file_is_no_matter_where_nothing_is_inherited(tmp_path):
+    path = tmp_path / "records.bin"
+    path.touch()
+    with path.open("rb") as file:
+        warn_of_hazards(Holder(file=file), forks=False)
+
+
+def test_a_closed_file_is_no_matter(tmp_path):
+    path = tmp_path / "records.bin"
+    path.touch()
+    with path.open("rb") as file:
+        pass
+
+    warn_of_hazards(Holder(file=file), forks=True)
+
+
+@pytest.mark.parametrize(
+    "objects",
+    [
+        [f"plate/{number:08d}/{'x' * 64}" for number in range(150_000)],
+        {number: {"path": "a" * 40, "label": number} for number in range(60_000)},
+    ],
+    ids=["list", "dict-of-dicts"],
+)
+def test_many_python_objects_bring_a_warning(objects):
+    with pytest.warns(UserWarning, match=r"dataset\.paths is a (list|dict) of .* objects"):
+        warn_of_hazards(Holder(paths=objects), forks=True)
+
+
+@pytest.mark.parametrize(
+    "held",
+    [np.zeros(10_000_000), [np.zeros(1_000_000)] * 200, list(range(1000)), "x" * 20_000_000],
+    ids=["array", "arrays", "short", "text"],
+)
+def test_what_workers_share_is_no_matter(held):
+    warn_of_hazards(Holder(held=held), forks=True)
