@@ -1,8 +1,10 @@
 """What `FastLoader` delivers does not depend on how its samples are made."""
 
+import multiprocessing
+
 import pytest
 import torch
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, IterableDataset, Subset, get_worker_info
 
 from fastloader import FastLoader
 from fastloader.datasets import Augment
@@ -25,6 +27,15 @@ class Batched(Opaque):
     def get_batch(self, indices):
         images = [self[index]["image"] for index in indices]
         return {"image": torch.stack(images), "index": torch.tensor(indices)}
+
+
+class Stream(IterableDataset):
+    num_shards = 2
+
+    def __iter__(self):
+        info = get_worker_info()
+        first, step = (0, 1) if info is None else (info.id, info.num_workers)
+        return iter([Opaque()[index] for index in range(first, NUM_SAMPLES, step)])
 
 
 PIPELINES = {
@@ -84,3 +95,60 @@ def test_a_shard_has_the_samples_of_the_whole():
 
     for image, index in shard:
         assert torch.equal(image, whole[int(index)])
+
+
+# Every start method and both ways to keep workers; spawned ones take seconds to start.
+WORKERS = {
+    "one": {"num_workers": 1, "persistent_workers": True},
+    "two, fresh each epoch": {"num_workers": 2, "persistent_workers": False},
+}
+METHODS = [
+    (method, name)
+    for method in multiprocessing.get_all_start_methods()
+    for name in (WORKERS if method == "fork" else ["one"])
+]
+
+
+@pytest.mark.multiprocess
+@pytest.mark.parametrize(("method", "name"), METHODS)
+def test_workers_change_nothing(method, name):
+    transforms = [
+        RandomFlip(),
+        RandomCrop(3),
+        GaussianNoise(1.0),
+        GlobalNoise(),
+        OwnGenerator(),
+    ]
+    dataset = Augment(Opaque(), transforms, global_rng=True)
+
+    found = epochs(dataset, multiprocessing_context=method, **WORKERS[name])
+
+    assert_same(epochs(dataset, num_workers=0), found)
+
+
+@pytest.mark.multiprocess
+def test_workers_change_nothing_in_a_stream():
+    dataset = Augment(Stream(), [GaussianNoise(1.0)])
+
+    assert_same(epochs(dataset, num_workers=0), epochs(dataset, num_workers=2))
+
+
+@pytest.mark.multiprocess
+def test_the_mode_reaches_live_workers():
+    dataset = Augment(Opaque(), [GaussianNoise(1.0)])
+    loader = FastLoader(dataset, batch_size=4, num_workers=1, persistent_workers=True)
+    training = torch.cat([batch["image"].clone() for batch in loader])
+
+    dataset.training = False
+    evaluation = torch.cat([batch["image"].clone() for batch in loader])
+
+    plain = torch.stack([Opaque()[index]["image"] for index in range(NUM_SAMPLES)])
+    assert not torch.equal(training, plain)
+    assert torch.equal(evaluation, plain)
+
+
+@pytest.mark.multiprocess
+def test_a_part_of_an_augmented_dataset_is_the_same_in_workers():
+    dataset = Subset(Augment(Opaque(), [GaussianNoise(1.0)]), [5, 2, 7])
+
+    assert_same(epochs(dataset, num_workers=0), epochs(dataset, num_workers=1))
