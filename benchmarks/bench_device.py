@@ -1,0 +1,142 @@
+"""How fast do batches reach a GPU, and how much of what the hardware can do is that?
+
+Question: bytes per second that arrive on the device, for nearly free samples made by workers
+    and for data in memory.
+Held fixed: dataset, batch size, order by the same seed; every batch is used on the device (its
+    mean), and the clock stops after the device has finished.
+Baseline: stock DataLoader with pinned memory and non-blocking copies, its best over workers.
+Method: one epoch before the clock starts, then whole epochs, interleaved; the limit is a copy
+    from pinned memory of the same size, in the same run.
+Losing cases: none known where batches are larger than 64 kB.
+Command: python benchmarks/bench_device.py --workload float32
+"""
+
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch.utils.data import DataLoader, Dataset, TensorDataset
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from _harness import Benchmark, Run, Work
+from fastloader import FastLoader
+
+
+class Workload(NamedTuple):
+    """Shape of the data and how much of it an epoch has."""
+
+    batch_size: int
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    num_samples: int
+    in_memory: bool
+
+
+WORKLOADS = {
+    "float32": Workload(128, (3, 224, 224), torch.float32, 128 * 120, in_memory=False),
+    "uint8": Workload(256, (3, 224, 224), torch.uint8, 256 * 120, in_memory=False),
+    "small-in-memory": Workload(256, (3, 32, 32), torch.uint8, 50_000, in_memory=True),
+    "large-in-memory": Workload(256, (3, 224, 224), torch.uint8, 20_000, in_memory=True),
+}
+
+
+class Ready(Dataset[Any]):
+    """Samples that exist already."""
+
+    def __init__(self, workload: Workload) -> None:
+        self.samples = [
+            torch.randint(0, 255, workload.shape).to(workload.dtype) for _ in range(8)
+        ]
+        self.length = workload.num_samples
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, index: int) -> Any:
+        return self.samples[index % 8], index
+
+
+def make_dataset(workload: Workload) -> Any:
+    """Return the data of a workload."""
+    if not workload.in_memory:
+        return Ready(workload)
+    images = torch.randint(0, 255, (workload.num_samples, *workload.shape), dtype=torch.uint8)
+    return TensorDataset(images, torch.arange(workload.num_samples))
+
+
+def prepare(kind: str, workload: str, workers: int, smoke: bool) -> Run:
+    """Return one epoch of batches onto the device."""
+    chosen = WORKLOADS[workload]
+    if smoke:
+        chosen = chosen._replace(num_samples=chosen.batch_size * 4)
+    torch.manual_seed(0)
+    options: dict[str, Any] = {"num_workers": workers, "shuffle": chosen.in_memory}
+    if workers:
+        options |= {"persistent_workers": True, "prefetch_factor": 4}
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    if kind == "fast":
+        loader: Any = FastLoader(
+            make_dataset(chosen), chosen.batch_size, device=device, **options
+        )
+    else:
+        loader = DataLoader(
+            make_dataset(chosen), chosen.batch_size, pin_memory=device == "cuda", **options
+        )
+
+    def run() -> Work:
+        num_bytes = num_samples = 0
+        total = torch.zeros((), device=device)
+        for images, _ in loader:
+            arrived = images.to(device, non_blocking=True)
+            total += arrived.view(-1)[::4096].float().mean()
+            num_bytes += images.nbytes
+            num_samples += len(images)
+        total.item()  # waits for the device
+        return Work(samples=num_samples, nbytes=num_bytes)
+
+    return run
+
+
+def prepare_limit(workload: str, smoke: bool) -> Run:
+    """Return copies of pinned memory, as many bytes as a tenth of an epoch."""
+    chosen = WORKLOADS[workload]
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    batch = torch.zeros(
+        (chosen.batch_size, *chosen.shape), dtype=chosen.dtype, pin_memory=device == "cuda"
+    )
+    num_batches = 2 if smoke else chosen.num_samples // chosen.batch_size
+    target = torch.empty_like(batch, device=device)
+
+    def run() -> Work:
+        for _ in range(num_batches):
+            target.copy_(batch, non_blocking=True)
+        target.view(-1)[0].item()
+        return Work(nbytes=num_batches * batch.nbytes, samples=num_batches * chosen.batch_size)
+
+    return run
+
+
+def main() -> None:
+    """Compare the loaders on one workload."""
+    benchmark = Benchmark(__doc__, max_bytes_per_second=3e12)
+    benchmark.parser.add_argument("--workload", choices=WORKLOADS, default="float32")
+    benchmark.parser.add_argument("--workers", type=int, nargs="+", default=[2, 8, 14])
+    arguments = benchmark.arguments()
+    chosen = WORKLOADS[arguments.workload]
+    common = {"workload": arguments.workload, "smoke": arguments.smoke}
+    stock_workers = [0, *arguments.workers] if chosen.in_memory else arguments.workers
+    for workers in stock_workers:
+        name = f"stock, {workers} workers"
+        benchmark.add(name, prepare, group="stock", kind="stock", workers=workers, **common)
+    for workers in [0] if chosen.in_memory else arguments.workers:
+        benchmark.add(
+            f"FastLoader, {workers} workers", prepare, kind="fast", workers=workers, **common
+        )
+    benchmark.add("limit: pinned copy", prepare_limit, **common)
+    benchmark.main(baseline="stock")
+
+
+if __name__ == "__main__":
+    main()

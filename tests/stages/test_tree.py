@@ -1,0 +1,82 @@
+"""A function reaches every tensor of a batch, and containers stay what they are."""
+
+import dataclasses
+from collections import OrderedDict
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+
+from fastloader.stages import map_tensors
+
+
+class Pair(NamedTuple):
+    image: Any
+    label: Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Item:
+    image: Any
+    name: str
+
+
+class Tagged(dict):
+    tag = "none"
+
+
+class Movable:
+    def __init__(self, where="host"):
+        self.where = where
+
+    def to(self, where):
+        return Movable(where)
+
+
+def add_one(tensor):
+    return tensor + 1
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        torch.zeros(2),
+        [torch.zeros(2), "a", 3],
+        (torch.zeros(2), (torch.zeros(1),)),
+        {"x": torch.zeros(2), "y": {"z": [torch.zeros(1)]}},
+        OrderedDict(x=torch.zeros(2)),
+        Pair(torch.zeros(2), 3),
+        Item(torch.zeros(2), "cell"),
+    ],
+    ids=["tensor", "list", "tuple", "dict", "ordered", "named", "dataclass"],
+)
+def test_tensors_change_and_types_stay(batch):
+    mapped = map_tensors(batch, add_one)
+
+    assert type(mapped) is type(batch)
+    assert repr(mapped) == repr(batch).replace("0.", "1.")
+
+
+def test_the_batch_itself_is_left_as_it_was():
+    batch = {"x": [torch.zeros(1)]}
+
+    map_tensors(batch, add_one)
+
+    assert batch["x"][0].item() == 0.0
+
+
+def test_attributes_of_a_mapping_are_kept():
+    batch = Tagged(x=torch.zeros(1))
+    batch.tag = "left eye"
+
+    assert map_tensors(batch, add_one).tag == "left eye"
+
+
+def test_objects_with_a_method_of_their_own_use_it():
+    def move(part):
+        return part.to("device") if hasattr(part, "to") else NotImplemented
+
+    mapped = map_tensors([Movable(), torch.zeros(1)], add_one, move)
+
+    assert mapped[0].where == "device"
+    assert mapped[1].item() == 1.0
