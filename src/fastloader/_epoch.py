@@ -4,6 +4,7 @@ import logging
 import multiprocessing
 import weakref
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from fastloader._buffers import Allocator, BufferPool
 from fastloader._fingerprint import fingerprint
 from fastloader._iterator import LoaderIterator
 from fastloader._keeper import PoolKeeper
+from fastloader._live import read_live_state
 from fastloader._seeding import DrawScope
 from fastloader._torch_internals import index_sampler, reported_length
 from fastloader.datasets._batched import as_batched
@@ -34,7 +36,6 @@ from fastloader.stages import (
     PinnedStream,
     lock_pages,
 )
-from fastloader.typing import LiveDataset
 
 __all__ = ["EpochOpener"]
 
@@ -119,7 +120,6 @@ class EpochOpener:
             lambda: WorkerPool(plan, options),
             insists=not loader._chose_persistence,  # noqa: SLF001
         )
-        is_live = isinstance(loader.dataset, LiveDataset)
         run = PoolRun(
             pool,
             order.indices,
@@ -135,7 +135,7 @@ class EpochOpener:
                 restarts_workers=loader.on_worker_death == "restart",
                 budget_bytes=loader._budget_bytes,  # noqa: SLF001
                 first_number=0,
-                live_state=loader.dataset.live_state if is_live else None,
+                live_state=partial(read_live_state, plan.dataset),
                 skipped=loader._skipped,  # noqa: SLF001
                 maker=maker if loader._chose_workers else None,  # noqa: SLF001
             ),

@@ -7,7 +7,7 @@ import torch
 from torch.utils.data import Dataset, IterableDataset, Subset, get_worker_info
 
 from fastloader import FastLoader
-from fastloader.datasets import Augment
+from fastloader.datasets import Augment, DatasetWrapper
 from fastloader.transforms import GaussianNoise, RandomCrop, RandomFlip
 from tests.datasets.test_augment import GlobalNoise, OwnGenerator
 from tests.equality import assert_same
@@ -134,9 +134,14 @@ def test_workers_change_nothing_in_a_stream():
 
 
 @pytest.mark.multiprocess
-def test_the_mode_reaches_live_workers():
+@pytest.mark.parametrize(
+    "around",
+    [lambda d: d, lambda d: Subset(d, range(NUM_SAMPLES)), DatasetWrapper],
+    ids=["alone", "subset", "wrapper"],
+)
+def test_the_mode_reaches_live_workers(around):
     dataset = Augment(Opaque(), [GaussianNoise(1.0)])
-    loader = FastLoader(dataset, batch_size=4, num_workers=1, persistent_workers=True)
+    loader = FastLoader(around(dataset), batch_size=4, num_workers=1, persistent_workers=True)
     training = torch.cat([batch["image"].clone() for batch in loader])
 
     dataset.training = False

@@ -5,7 +5,15 @@ import pickle
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, default_collate
+from torch.utils.data import (
+    ConcatDataset,
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    StackDataset,
+    Subset,
+    default_collate,
+)
 
 from fastloader.datasets import DatasetWrapper
 from fastloader.typing import BatchedDataset, LiveDataset
@@ -194,12 +202,33 @@ def test_the_live_state_is_that_of_the_base():
     assert isinstance(dataset, LiveDataset)
 
 
-def test_a_base_without_live_state_has_none():
-    dataset = Invert(Opaque())
+def test_plain_attributes_of_a_wrapper_are_live():
+    dataset, copied = Invert(Opaque()), Invert(Opaque())
+    dataset.strength, dataset.names = 3.5, ["a"]
 
-    dataset.load_live_state(dataset.live_state())
+    copied.load_live_state(dataset.live_state())
 
-    assert dataset.live_state() is None
+    assert copied.strength == 3.5
+    assert not hasattr(copied, "names")
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        lambda base: Subset(base, [0, 1]),
+        lambda base: ConcatDataset([Opaque(), base]),
+        lambda base: StackDataset(first=Opaque(), second=base),
+    ],
+    ids=["subset", "concatenation", "stack"],
+)
+def test_live_state_is_found_through_datasets_of_torch(between):
+    dataset, inner = Invert(between(Live())), Live()
+    copied = Invert(between(inner))
+    dataset.set_epoch(3)
+
+    copied.load_live_state(dataset.live_state())
+
+    assert inner.epoch == 3
 
 
 def test_arrays_stay_arrays():

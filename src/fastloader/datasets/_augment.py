@@ -109,19 +109,6 @@ class Augment(DatasetWrapper):
         self.training = training
         super().set_training(training)
 
-    def live_state(self) -> Any:
-        """Return what may change while workers are alive; see `LiveDataset`."""
-        return self.training, self.epoch, super().live_state()
-
-    def load_live_state(self, state: Any) -> None:
-        """Take over the state of another copy.
-
-        Args:
-            state: What `live_state` returned.
-        """
-        self.training, self.epoch, inner = state
-        super().load_live_state(inner)
-
     def transform_sample(self, sample: Sample, index: Any) -> Sample:
         """Return the sample with its image changed, and its labels along with it.
 

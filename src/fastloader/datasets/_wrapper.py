@@ -10,10 +10,13 @@ import torch
 from torch.utils.data import Dataset, IterableDataset, default_collate, get_worker_info
 
 from fastloader._arrays import as_tensor
+from fastloader._live import load_live_state, read_live_state, tell
 from fastloader.datasets._fields import Field, find_image, get_field, replace_field
 from fastloader.typing import Batch, Sample
 
 __all__ = ["DatasetWrapper"]
+
+_PLAIN = (bool, int, float, str, type(None))
 
 
 class DatasetWrapper(Dataset[Any]):
@@ -142,9 +145,7 @@ class DatasetWrapper(Dataset[Any]):
         Args:
             epoch: Number of the epoch, from 0.
         """
-        forward = getattr(self.dataset, "set_epoch", None)
-        if forward is not None:
-            forward(epoch)
+        tell(self.dataset, "set_epoch", epoch)
 
     def set_training(self, training: bool) -> None:
         """Turn augmentation on or off, in this wrapper and all it wraps.
@@ -152,27 +153,30 @@ class DatasetWrapper(Dataset[Any]):
         Args:
             training: True for training, False for evaluation.
         """
-        forward = getattr(self.dataset, "set_training", None)
-        if forward is not None:
-            forward(training)
+        tell(self.dataset, "set_training", training)
 
     def live_state(self) -> Any:
-        """Return the live state of the base, None if it has none; see `LiveDataset`.
+        """Return what may change while workers are alive; see `LiveDataset`.
 
-        A subclass with a state of its own returns both and takes both in `load_live_state`.
+        These are the public attributes that are numbers, strings, bool or None, and the live
+        state of the base.
         """
-        read = getattr(self.dataset, "live_state", None)
-        return None if read is None else read()
+        own = {
+            name: value
+            for name, value in self.__dict__.items()
+            if not name.startswith("_") and isinstance(value, _PLAIN)
+        }
+        return own, read_live_state(self.dataset)
 
     def load_live_state(self, state: Any) -> None:
-        """Give the base a state that `live_state` of another copy returned.
+        """Take over the state of another copy.
 
         Args:
             state: What `live_state` returned.
         """
-        load = getattr(self.dataset, "load_live_state", None)
-        if load is not None:
-            load(state)
+        own, inner = state
+        self.__dict__.update(own)
+        load_live_state(self.dataset, inner)
 
     def __reduce__(self) -> Any:
         # By the class the user wrote: the specialised one has no name to be found by.

@@ -18,6 +18,7 @@ import torch
 from threadpoolctl import threadpool_limits
 
 from fastloader._buffers import allocating_with
+from fastloader._live import load_live_state
 from fastloader._seeding import DrawScope, derive_seed, draw_scope, seed_global_generators
 from fastloader._torch_internals import WatchedWorkerInfo, set_worker_info
 from fastloader.engine._collate import install_collate_into
@@ -40,7 +41,7 @@ from fastloader.engine._remote_errors import pack_error
 from fastloader.errors import UnpicklableError
 from fastloader.shm._arena import ArenaView
 from fastloader.shm._memory_file import MemoryFile
-from fastloader.typing import Batch, LiveDataset
+from fastloader.typing import Batch
 
 __all__ = ["RUN_BYTES", "WorkerSetup", "run_worker"]
 
@@ -167,8 +168,7 @@ class _Worker:
                     self._writer = SlotWriter(self._arena.slot(place))
                     self._reply_with(run, number, batch)
                 case LiveState(state):
-                    if isinstance(self._plan.dataset, LiveDataset):
-                        self._plan.dataset.load_live_state(state)
+                    load_live_state(self._plan.dataset, state)
                 case Leave():
                     return
 

@@ -1,0 +1,68 @@
+"""What may change in a dataset while workers hold copies of it, wherever it is wrapped."""
+
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = ["load_live_state", "read_live_state", "tell"]
+
+
+def read_live_state(dataset: Any) -> Any:
+    """Return the live state of a dataset, or of those that it is made of.
+
+    torch's `Subset`, `ConcatDataset` and their like have no live state of their own, but what
+    they hold may.
+
+    Args:
+        dataset: Any dataset.
+
+    Returns:
+        What `LiveDataset.live_state` returns; a tuple of these; None where there is none.
+    """
+    read = getattr(dataset, "live_state", None)
+    if callable(read):
+        return read()
+    states = tuple(read_live_state(inner) for inner in _inner_datasets(dataset))
+    return states if any(state is not None for state in states) else None
+
+
+def load_live_state(dataset: Any, state: Any) -> None:
+    """Give a state that `read_live_state` returned for another copy to the same places.
+
+    Args:
+        dataset: A dataset made as that one was.
+        state: The state.
+    """
+    if state is None:
+        return
+    load = getattr(dataset, "load_live_state", None)
+    if callable(load):
+        load(state)
+        return
+    for inner, inner_state in zip(_inner_datasets(dataset), state, strict=True):
+        load_live_state(inner, inner_state)
+
+
+def tell(dataset: Any, method: str, value: Any) -> None:
+    """Call a method of a dataset, or if it has none, that of those that it is made of.
+
+    Args:
+        dataset: Any dataset.
+        method: Name of a method with one argument.
+        value: The argument.
+    """
+    call = getattr(dataset, method, None)
+    if callable(call):
+        call(value)
+        return
+    for inner in _inner_datasets(dataset):
+        tell(inner, method, value)
+
+
+def _inner_datasets(dataset: Any) -> list[Any]:
+    attributes = getattr(dataset, "__dict__", {})
+    if "dataset" in attributes:  # Subset
+        return [attributes["dataset"]]
+    several = attributes.get("datasets")  # ConcatDataset, ChainDataset; of StackDataset a dict
+    if isinstance(several, Mapping):
+        return list(several.values())
+    return list(several) if isinstance(several, list | tuple) else []
