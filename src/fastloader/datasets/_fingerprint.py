@@ -12,7 +12,7 @@ from fastloader.datasets._fields import Field, find_image, get_field
 __all__ = ["fingerprint"]
 
 _NUM_SAMPLES = 16
-_NUM_PIXELS = 1 << 14  # of each
+_NUM_PIXELS = 1 << 12  # of each
 
 
 def fingerprint(dataset: Any, field: Field = None) -> str:

@@ -10,6 +10,7 @@ Computing Sample Variances", 1979 (Stanford STAN-CS-79-773).
 
 import functools
 import operator
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, TypeAlias, cast
@@ -172,19 +173,15 @@ def _side_by_side(channels: Sequence[Moments]) -> Moments:
 def _exact(pixels: np.ndarray[Any, Any]) -> ExactMoments:
     num_images, num_channels, num_pixels = pixels.shape
     rows = _in_short_rows(pixels)
-    sums, squares = np.empty((2, len(rows)))
+    by_row = np.empty((2, len(rows)))  # sums, and sums of squares
     for where, tile in _tiles(rows):
-        _row_dots(tile, _ONES[: tile.shape[1]], sums[where])
-        _row_dots(tile, tile, squares[where])
-    counts = (num_images * num_pixels,) * num_channels
-    return ExactMoments(counts, _whole(sums, pixels.shape), _whole(squares, pixels.shape))
-
-
-def _whole(row_sums: _Floats, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the sums of the rows of each channel, exactly."""
+        _row_dots(tile, _ONES[: tile.shape[1]], by_row[0, where])
+        _row_dots(tile, tile, by_row[1, where])
     # 64 bits hold the squares of 2**31 pixels of 16 bits: far more than one call gets.
-    by_row = row_sums.astype(np.int64).reshape(shape[0], shape[1], -1)
-    return tuple(by_row.sum(axis=(0, 2)).tolist())
+    whole = by_row.astype(np.int64).reshape(2, num_images, num_channels, -1)
+    sums, squares = whole.sum(axis=(1, 3)).tolist()
+    counts = (num_images * num_pixels,) * num_channels
+    return ExactMoments(counts, tuple(sums), tuple(squares))
 
 
 def _two_pass(pixels: np.ndarray[Any, Any]) -> RoundedMoments:
@@ -232,15 +229,26 @@ def _tiles(rows: np.ndarray[Any, Any]) -> Iterator[tuple[slice, _Floats]]:
     """Yield the rows as float64 tiles, which may be written to, and where each stands."""
     num_rows, length = rows.shape
     step = max(1, _TILE_VALUES // length)
-    buffer = np.empty((min(step, num_rows), length))
+    size = min(step, num_rows) * length
+    if _scratch.values.size < size:
+        _scratch.values = np.empty(size)
     for start in range(0, num_rows, step):
         where = slice(start, min(start + step, num_rows))
-        tile = buffer[: where.stop - start]
+        tile = _scratch.values[: (where.stop - start) * length].reshape(-1, length)
         np.copyto(tile, rows[where])
         yield where, tile
 
 
 _ONES = np.ones(_MAX_ROW)
+
+
+class _Scratch(threading.local):
+    """Memory of the tiles, kept from call to call: new memory costs more than the sums."""
+
+    values: _Floats = np.empty(0)
+
+
+_scratch = _Scratch()
 
 
 if hasattr(np, "vecdot"):  # NumPy 2

@@ -35,7 +35,7 @@ _Array: TypeAlias = np.ndarray[Any, Any]
 # What is read at once: large enough to be gathered by several threads, small enough to be still
 # in or near the CPU's cache when it is summed.
 _CHUNK_BYTES = 1 << 22
-# Images from this size on are summed one by one: to stack them would cost a copy.
+# Images from this size on are read and summed one by one: a batch of them would be a copy.
 _LARGE_BYTES = 1 << 17
 
 
@@ -189,7 +189,7 @@ class PixelChunks(Dataset[Moments]):
     """The moments of a dataset, a chunk of samples at a time; what a loader can work through.
 
     Args:
-        dataset: Map-style dataset; read in batches if it can be.
+        dataset: Map-style dataset; read in batches if it can be and images are small.
         indices: Which samples.
         reader: How to read one.
         sample_bytes: About how large the image of a sample is.
@@ -199,7 +199,7 @@ class PixelChunks(Dataset[Moments]):
         self, dataset: Any, indices: Sequence[int], reader: PixelReader, sample_bytes: int
     ) -> None:
         self._dataset = dataset
-        self._batched = as_batched(dataset)
+        self._batched = as_batched(dataset) if sample_bytes < _LARGE_BYTES else None
         self._pool = BufferPool()
         self._indices = indices
         self._reader = reader
