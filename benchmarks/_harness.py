@@ -145,7 +145,8 @@ class _Apart:
         context = multiprocessing.get_context("spawn")
         self._connection, theirs = context.Pipe()
         self._name = configuration.name
-        self._process = context.Process(target=_serve, args=(theirs, configuration))
+        method = multiprocessing.get_start_method()
+        self._process = context.Process(target=_serve, args=(theirs, configuration, method))
         self._process.start()
         theirs.close()
         self.pid = self._process.pid or 0
@@ -174,8 +175,11 @@ class _Apart:
         self._process.join()
 
 
-def _serve(connection: Connection, configuration: _Configuration) -> None:
+def _serve(connection: Connection, configuration: _Configuration, start_method: str) -> None:
     """Prepare a configuration, then run it each time the benchmark asks."""
+    # A spawned process starts its own children by spawn; loaders are to start their workers
+    # as they do in any other program.
+    multiprocessing.set_start_method(start_method, force=True)
     try:
         run = configuration.prepare(**configuration.options)
         connection.send(None)

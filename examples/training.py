@@ -106,7 +106,8 @@ def run_in_own_process(name: str, open_loaders: Callable[[], Loaders], epochs: i
     """
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=_work, args=(theirs, name, open_loaders, epochs))
+    method = multiprocessing.get_start_method()
+    process = context.Process(target=_work, args=(theirs, method, name, open_loaders, epochs))
     process.start()
     theirs.close()
     peak_bytes = 0
@@ -122,8 +123,14 @@ def run_in_own_process(name: str, open_loaders: Callable[[], Loaders], epochs: i
 
 
 def _work(
-    connection: Connection, name: str, open_loaders: Callable[[], Loaders], epochs: int
+    connection: Connection,
+    start_method: str,
+    name: str,
+    open_loaders: Callable[[], Loaders],
+    epochs: int,
 ) -> None:
+    # A spawned process would spawn its workers, too: let them start as they usually do.
+    multiprocessing.set_start_method(start_method, force=True)
     connection.send(train_and_time(name, open_loaders, epochs))
     connection.close()
 
