@@ -109,9 +109,12 @@ class RandomGamma(IntensityTransform):
         extent = high - low
         # A constant image has no extent; it stays as it is with any other one.
         extent = torch.where(extent == 0, torch.ones_like(extent), extent)
-        relative = (images - low) / extent
-        changed = _power(relative.abs(), gammas).copysign(relative) * extent + low
-        return _clamped(changed, self.clamp)
+        relative = (images - low).div_(extent)
+        if self.value_range is None:  # nothing lies below the range
+            changed = _power(relative, gammas)
+        else:
+            changed = _power(relative.abs(), gammas).copysign_(relative)
+        return _clamped(changed.mul_(extent).add_(low), self.clamp)
 
 
 @dataclass(frozen=True)
@@ -141,8 +144,9 @@ class GaussianNoise(IntensityTransform):
 
 
 def _power(values: torch.Tensor, exponents: torch.Tensor) -> torch.Tensor:
+    """Raise to a power, in place where that is possible."""
     if values.device.type != "cpu":
-        return values**exponents
+        return values.pow_(exponents)
     # The last bit of a power depends on where in the array it is computed (torch), or on the
     # strides of the exponent (NumPy). One call for each image makes all of them alike.
     powers = values.contiguous().numpy()

@@ -71,7 +71,7 @@ def as_dtype(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     wrapping round would make the brightest pixel black.
 
     Args:
-        values: float32 or float64 tensor.
+        values: float32 or float64 tensor; it is written to if `dtype` is an integer type.
         dtype: The wanted type.
     """
     if dtype.is_floating_point:
@@ -81,7 +81,7 @@ def as_dtype(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     highest = float(bounds.max)
     if highest > bounds.max:
         highest = float(np.nextafter(highest, 0.0))
-    return values.round().clamp(bounds.min, highest).to(dtype)
+    return values.round_().clamp_(bounds.min, highest).to(dtype)
 
 
 def empty_images(shape: Sequence[int], like: torch.Tensor) -> torch.Tensor:
