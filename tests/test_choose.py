@@ -11,7 +11,8 @@ from fastloader._machine import Machine
 
 GB = 1 << 30
 PLAIN = Machine(
-    usable_cpus=8,
+    affinity_cpus=8,
+    granted_cpus=8,
     rank_cpus=8,
     local_world_size=1,
     rank=0,
@@ -39,7 +40,8 @@ def machines(draw):
     usable = draw(st.integers(1, 256))
     start_methods = draw(methods)
     return Machine(
-        usable_cpus=usable,
+        affinity_cpus=draw(st.integers(usable, 256)),
+        granted_cpus=usable,
         rank_cpus=draw(st.integers(1, usable)),
         local_world_size=draw(st.integers(1, 16)),
         rank=draw(st.integers(0, 64)),
@@ -136,17 +138,17 @@ def test_an_automatic_number_of_workers_never_fails_or_repeats_data(
     if dataset.is_iterable:
         assert settings.num_workers <= (dataset.num_shards or 1)
     if given_options.num_workers_override is None:
-        assert settings.num_workers <= machine.usable_cpus
+        assert settings.num_workers <= machine.granted_cpus
 
 
 @pytest.mark.parametrize(
     ("changes", "num_workers"),
     [
         ({}, 7),
-        ({"usable_cpus": 1, "rank_cpus": 1}, 0),
-        ({"usable_cpus": 1, "rank_cpus": 1, "accelerator": "cuda"}, 1),
-        ({"usable_cpus": 128, "rank_cpus": 128}, 16),
-        ({"usable_cpus": 128, "rank_cpus": 4, "local_world_size": 32}, 3),
+        ({"granted_cpus": 1, "rank_cpus": 1}, 0),
+        ({"granted_cpus": 1, "rank_cpus": 1, "accelerator": "cuda"}, 1),
+        ({"granted_cpus": 128, "rank_cpus": 128}, 16),
+        ({"granted_cpus": 128, "rank_cpus": 4, "local_world_size": 32}, 3),
         ({"available_bytes": GB}, 2),
         ({"is_daemonic": True}, 0),
         ({"is_worker": True}, 0),

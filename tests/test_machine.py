@@ -86,8 +86,8 @@ CONTAINER = {
         "v1 quota",
     ],
 )
-def test_usable_cpus_obey_affinity_and_quota(system, files, num_cpus):
-    assert read_machine(system(files), {}).usable_cpus == num_cpus
+def test_granted_cpus_obey_affinity_and_quota(system, files, num_cpus):
+    assert read_machine(system(files), {}).granted_cpus == num_cpus
 
 
 @pytest.mark.parametrize(
@@ -226,7 +226,7 @@ def test_an_accelerator_counts_if_there_is_a_device(
 def test_this_machine_can_be_read():
     machine = read_machine()
 
-    assert 1 <= machine.rank_cpus <= machine.usable_cpus
+    assert 1 <= machine.rank_cpus <= machine.granted_cpus <= machine.affinity_cpus
     assert machine.available_bytes > 0
     assert machine.start_method in machine.start_methods
     assert not machine.is_worker

@@ -37,7 +37,7 @@ def empty_batch(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
     """
     allocator = _current.allocator
     if allocator is None:
-        return torch.empty(tuple(shape), dtype=dtype)
+        return torch.empty(tuple(shape), dtype=dtype, device="cpu")
     return allocator(shape, dtype)
 
 

@@ -171,7 +171,7 @@ def _count_workers(machine: Machine, num_batches: int | None) -> tuple[int, str]
     """Return the smallest of the limits, and which one it is."""
     if num_batches is not None and num_batches < 2:
         return 0, "an epoch of one batch leaves workers nothing to do meanwhile"
-    cpus = f"{machine.usable_cpus} usable CPUs"
+    cpus = f"{machine.granted_cpus} usable CPUs"
     if machine.local_world_size > 1:
         cpus += f" for {machine.local_world_size} local ranks"
     least = 1 if machine.accelerator is not None else 0

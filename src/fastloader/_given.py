@@ -1,11 +1,13 @@
 """What the caller wrote and the environment says, in the form that settings are chosen from."""
 
 import os
+import warnings
 from multiprocessing.context import BaseContext
 from typing import Any
 
 import torch
 
+from fastloader._machine import Machine
 from fastloader._settings import LoaderSettings
 from fastloader.errors import EmptyEpochError, SettingsError
 
@@ -16,6 +18,7 @@ __all__ = [
     "context_to_use",
     "read_override",
     "start_method_of",
+    "warn_of_many_workers",
 ]
 
 
@@ -97,3 +100,19 @@ def context_to_use(given: Any, settings: LoaderSettings, default: str) -> Any:
         return given if chosen is not None else None
     # The default is left to multiprocessing: whoever reads the attribute sees None, as ever.
     return None if chosen == default else chosen
+
+
+def warn_of_many_workers(num_workers: int, machine: Machine) -> None:
+    """Warn of more workers than CPUs where torch does not: it knows of affinity alone.
+
+    Args:
+        num_workers: As given by the caller.
+        machine: What the process may use.
+    """
+    if machine.affinity_cpus >= num_workers > machine.granted_cpus:
+        warnings.warn(
+            f"num_workers={num_workers} is more than the {machine.granted_cpus} CPUs that this "
+            "process may use (control group or scheduler): workers will wait for each other. "
+            "Lower num_workers, or leave it out.",
+            stacklevel=3,
+        )

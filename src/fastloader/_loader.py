@@ -19,6 +19,7 @@ from fastloader._given import (
     context_to_use,
     read_override,
     start_method_of,
+    warn_of_many_workers,
 )
 from fastloader._machine import read_machine
 from fastloader._settings import Auto, LoaderSettings, Transport
@@ -193,6 +194,8 @@ class FastLoader(DataLoader[T_co]):
                 f"num_workers is 0, so {', '.join(settings.ignored)} has no effect.",
                 stacklevel=2,
             )
+        if num_workers != "auto":
+            warn_of_many_workers(num_workers, machine)
         if logger.isEnabledFor(logging.DEBUG):
             logger.debug("Settings of a new FastLoader:\n%s", settings.explain())
 

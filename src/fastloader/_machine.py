@@ -41,10 +41,12 @@ _HARMLESS_THREADS = (
 class Machine:
     """Facts about the process and its machine that settings depend on."""
 
-    usable_cpus: int
-    """CPUs that this process may run on: by affinity and cgroup quota, at least 1."""
+    affinity_cpus: int
+    """CPUs that this process may run on, at least 1."""
+    granted_cpus: int
+    """CPUs' worth of time that it gets: also by cgroup quota and scheduler, at least 1."""
     rank_cpus: int
-    """CPUs that this process should count on, shared fairly with the other ranks, at least 1."""
+    """Its fair share of them, beside the other ranks, at least 1."""
     local_world_size: int
     """Training processes on this machine, at least 1."""
     rank: int
@@ -79,15 +81,18 @@ def read_machine(
         environment: Environment variables, those of this process by default.
     """
     environment = os.environ if environment is None else environment
-    usable_cpus = _count_usable_cpus(root)
+    affinity_cpus = _count_affinity_cpus()
+    task_cpus = _first_number(environment, ("SLURM_CPUS_PER_TASK",), default=affinity_cpus)
+    granted_cpus = max(1, min(affinity_cpus, task_cpus, _read_quota_cpus(root)))
     local_world_size = max(1, _first_number(environment, _LOCAL_WORLD_SIZE, default=1))
     process = multiprocessing.current_process()
     # get_start_method() would fix the global method; its first use belongs to the user.
     methods = tuple(multiprocessing.get_all_start_methods())
     method = multiprocessing.get_start_method(allow_none=True)
     return Machine(
-        usable_cpus=usable_cpus,
-        rank_cpus=_share_cpus(usable_cpus, local_world_size, environment),
+        affinity_cpus=affinity_cpus,
+        granted_cpus=granted_cpus,
+        rank_cpus=_share_cpus(granted_cpus, local_world_size, environment),
         local_world_size=local_world_size,
         rank=_first_number(environment, _RANK, default=0),
         available_bytes=_read_available_bytes(root),
@@ -110,28 +115,25 @@ def _first_number(environment: Mapping[str, str], names: tuple[str, ...], defaul
     return default
 
 
-def _share_cpus(usable_cpus: int, local_world_size: int, environment: Mapping[str, str]) -> int:
+def _share_cpus(
+    granted_cpus: int, local_world_size: int, environment: Mapping[str, str]
+) -> int:
     """Divide the CPUs among the ranks, unless the scheduler has done so already."""
-    task_cpus = _first_number(environment, ("SLURM_CPUS_PER_TASK",), default=0)
-    if not task_cpus:
-        return max(1, usable_cpus // local_world_size)
-    granted = min(usable_cpus, task_cpus)
     num_tasks = _first_number(environment, ("SLURM_NTASKS_PER_NODE",), default=1)
-    if num_tasks == local_world_size:  # each rank is a task of its own
-        return granted
-    return max(1, granted // local_world_size)
+    if "SLURM_CPUS_PER_TASK" in environment and num_tasks == local_world_size:
+        return granted_cpus  # each rank is a task of its own
+    return max(1, granted_cpus // local_world_size)
 
 
-def _count_usable_cpus(root: Path) -> int:
+def _count_affinity_cpus() -> int:
     if hasattr(os, "sched_getaffinity"):
-        num_cpus = len(os.sched_getaffinity(0))
-    else:
-        num_cpus = os.cpu_count() or 1  # noqa: TID251 - the module that may
-    for group in _control_groups(root, "cpu"):
-        quota = _read_cpu_quota(group)
-        if quota is not None:
-            num_cpus = min(num_cpus, int(quota))
-    return max(1, num_cpus)
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1  # noqa: TID251 - the module that may
+
+
+def _read_quota_cpus(root: Path) -> int:
+    quotas = [_read_cpu_quota(group) for group in _control_groups(root, "cpu")]
+    return int(min((quota for quota in quotas if quota is not None), default=sys.maxsize))
 
 
 def _read_cpu_quota(group: Path) -> float | None:

@@ -138,7 +138,9 @@ class _Concatenation(_Adapter):
         if len(batches) == 1:
             return batches[0]
         try:
-            return _merge(batches, [torch.tensor(place) for place in places.values()])
+            return _merge(
+                batches, [torch.tensor(place, device="cpu") for place in places.values()]
+            )
         except _UnlikeError:
             return self._collate_samples(indices)
 
