@@ -1,4 +1,4 @@
-"""Runs fetch and collate: in this process, in worker processes or in threads."""
+"""Runs fetch and collate: in this process or in worker processes."""
 
 from fastloader.engine._fetch import FetchPlan, SkippedSample
 from fastloader.engine._inprocess import BatchMaker, InProcessRun
