@@ -5,8 +5,16 @@ from collections.abc import Sequence
 import torch
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
-from fastloader import FastLoader, LoaderSettings, seed_everything
-from fastloader.datasets import Augment, DatasetWrapper, empty_batch
+from fastloader import FastLoader, LoaderSettings, create_loaders, seed_everything, split
+from fastloader.datasets import (
+    Augment,
+    ChannelStatistics,
+    DatasetWrapper,
+    MultiScale,
+    OMEArrowDataset,
+    Standardize,
+    empty_batch,
+)
 from fastloader.errors import FastLoaderError, SettingsError
 from fastloader.transforms import RandomFlip, SpecAugment
 from fastloader.typing import Batch, BatchedDataset, Sample
@@ -70,6 +78,19 @@ def makes_loaders() -> tuple[int, str, str]:
     reason: str = settings.reasons["num_workers"]
     takes_a_batched_dataset(Squares())
     return len(plain), reason, typed.explain()
+
+
+def reads_images() -> float:
+    """Use the datasets of images together."""
+    cells = OMEArrowDataset("cells.parquet", label_column="label", channels=["DAPI"])
+    statistics = ChannelStatistics.of(cells, indices=[0, 1])
+    standardized = Standardize(cells, statistics)
+    loaders = create_loaders(
+        standardized, batch_size=4, train_view=lambda part: Augment(part, RandomFlip())
+    )
+    train: FastLoader[Sample] = loaders.train
+    parts = split(MultiScale(standardized, scales=[1.0, 0.5]), [0.5, 0.5], seed=1)
+    return float(statistics.mean[0]) + len(train) + len(parts)
 
 
 error: type[FastLoaderError] = SettingsError
