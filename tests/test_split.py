@@ -138,6 +138,12 @@ def test_a_column_of_the_metadata_can_be_named():
         pytest.param([[0.2] * 5], {}, "4 samples cannot be split into 5", id="too many"),
         pytest.param([[0.5, 0.5]], {"groups": [1] * 4}, "1 groups", id="one group"),
         pytest.param([[0.5, 0.5]], {"stratify": [1]}, "for each of 4", id="labels"),
+        pytest.param(
+            [[0.5, 0.5]], {"groups": [1, 2, None, 3]}, "first is sample 2", id="missing"
+        ),
+        pytest.param(
+            [[0.5, 0.5]], {"stratify": [1.0, np.nan, 1.0, 0.0]}, "first is sample 1", id="NaN"
+        ),
         pytest.param([[0.5, 0.5]], {"groups": "well"}, "no column", id="column"),
     ],
 )

@@ -79,7 +79,7 @@ def _codes(dataset: Any, column: Any, name: str) -> _Ints:
     """Return a number from 0 for each sample: equal for equal values.
 
     Raises:
-        SettingsError: If there are not as many values as samples, or there is no such column.
+        SettingsError: If there is no such column, or a sample has no value.
     """
     size = len(dataset)
     if column is None:
@@ -98,7 +98,15 @@ def _codes(dataset: Any, column: Any, name: str) -> _Ints:
             f"{name} must have one value for each of {size} samples, but has shape "
             f"{values.shape}."
         )
-    return np.unique(values, return_inverse=True)[1].astype(np.int64)
+    listed = values.tolist()
+    missing = [place for place, value in enumerate(listed) if value is None or value != value]  # noqa: PLR0124 - NaN
+    if missing:
+        raise SettingsError(
+            f"{name} has no value for {len(missing)} of {size} samples, the first is sample "
+            f"{missing[0]}: give them one, or leave these samples out with Subset."
+        )
+    codes: dict[Any, int] = {}
+    return np.array([codes.setdefault(value, len(codes)) for value in listed], np.int64)
 
 
 def _split_samples(labels: _Ints, shares: _Floats, generator: np.random.Generator) -> _Ints:
