@@ -19,7 +19,7 @@ exclude_patterns = ["_build"]
 html_theme = "furo"
 html_title = f"FastLoader {release}"
 
-myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
+myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
 
 autodoc_typehints = "description"
