@@ -11,8 +11,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-import psutil
 import numpy as np
+import psutil
 import torch
 
 __all__ = ["copy_bytes_per_second", "run_facts", "usable_cpus"]
