@@ -81,6 +81,34 @@ class ImageTableReader:
         self._parts.append(_Part(shapes, codes, in_chunks))
         self._num_rows += len(column)
 
+    def add_uniform(
+        self, num_rows: int, shape: tuple[int, ...], stated_type: str, chunk_dtype: str
+    ) -> bool:
+        """Add rows whose images are all alike and stored as chunks, if they make sense.
+
+        Args:
+            num_rows: Number of rows.
+            shape: Sizes T, C, Z, Y, X of each image.
+            stated_type: Pixel type by ``pixels_meta``, may be empty.
+            chunk_dtype: Pixel type by the chunks; empty if they are lists.
+
+        Returns:
+            False if nothing was added: then `add` them one by one, which says what is wrong.
+        """
+        stored = PIXEL_TYPES.get(chunk_dtype) if chunk_dtype else self._layout.chunk_dtype
+        if stored is None or np.prod(shape, dtype=np.float64) > _MAX_PIXELS:
+            return False
+        code = self._code_of(self._settle(stored, stated_type, not chunk_dtype, self._num_rows))
+        self._parts.append(
+            _Part(
+                np.tile(np.array(shape, np.int64), (num_rows, 1)),
+                np.full(num_rows, code, np.int64),
+                np.ones(num_rows, np.bool_),
+            )
+        )
+        self._num_rows += num_rows
+        return True
+
     @property
     def in_chunks(self) -> npt.NDArray[np.bool_]:
         """Which images so far are stored as chunks; the others as planes."""

@@ -23,6 +23,7 @@ from fastloader.sources._ome_arrow_layout import (
 from fastloader.sources._ome_arrow_pixels import PixelWriter
 from fastloader.sources._ome_arrow_table import ImageTableReader
 from fastloader.sources._parquet_handle import ParquetHandle
+from fastloader.sources._parquet_statistics import find_uniform
 from fastloader.sources._protocol import ColumnValues, ImageTable, WritePixels
 
 __all__ = ["ParquetSource"]
@@ -254,11 +255,24 @@ class ParquetSource:
         if layout.has_chunks:
             more = ("dtype",) if layout.has_byte_chunks else ()
             leaves += self._leaves("chunks", ("shape_z", "shape_y", "shape_x", *more))
+        by_name = {
+            path.rpartition(".")[2]: self._file.leaf_paths.index(path) for path in leaves
+        }
         leaves += self._leaves("planes", ("t",))
         reader = ImageTableReader(layout, self.where)
         with self._file.reading():
-            for batch in self._file.open().iter_batches(columns=leaves, use_threads=False):
-                reader.add(batch.column(0))
+            file = self._file.open()
+            for group in range(file.num_row_groups):
+                metadata = file.metadata.row_group(group)
+                alike = find_uniform(metadata, by_name) if layout.has_chunks else None
+                if alike is not None and reader.add_uniform(
+                    metadata.num_rows, alike.shape, alike.stated_type, alike.chunk_dtype
+                ):
+                    continue
+                for batch in file.iter_batches(
+                    row_groups=[group], columns=leaves, use_threads=False
+                ):
+                    reader.add(batch.column(0))
         table = reader.finish()
         if table.num_rows != self._file.group_starts[-1]:
             raise SourceError(
