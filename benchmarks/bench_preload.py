@@ -30,7 +30,7 @@ from fastloader import OMEArrowDataset
 from fastloader.sources import ParquetSource, ome_arrow_type
 
 CELLS = Path(__file__).parents[1] / "data" / "nf1_cells.parquet"
-SIZES = {"small": (2000, 80, 64), "large": (96, 512, 8)}
+SIZES = {"small": (2000, 80, 64), "large": (192, 512, 8)}
 """Number of images, height and width, rows of a row group."""
 SMOKE_SHARE = 24
 
@@ -76,6 +76,13 @@ def write_file(folder: Path, kind: str, encoding: Any, *, smoke: bool) -> Path:
     return path
 
 
+def rows_of_batch(kind: str) -> int:
+    """Return as many rows as our reader takes at once."""
+    num_images, side, _ = SIZES[kind]
+    image_bytes = 3 * side * side * 2
+    return max(1, max(1 << 20, num_images * image_bytes // 100) // image_bytes)
+
+
 def image_as_py(value: dict[str, Any]) -> npt.NDArray[np.uint16]:
     """Make an image of what ``as_py`` gives."""
     meta = value["pixels_meta"]
@@ -102,7 +109,7 @@ def extract_ours(path: Path) -> Run:
     from fastloader.sources._ome_arrow_layout import ColumnLayout  # noqa: PLC0415
     from fastloader.sources._ome_arrow_pixels import PixelWriter  # noqa: PLC0415
 
-    batches = list(pq.ParquetFile(path).iter_batches(SIZES["small"][2]))
+    batches = list(pq.ParquetFile(path).iter_batches(rows_of_batch("small")))
     table = ParquetSource(path).read_table()
     sizes = table.shapes.prod(axis=1) * 2
     block = np.zeros(int(sizes.sum()), np.uint8)
@@ -209,8 +216,7 @@ def main() -> None:
         benchmark.add("extraction: as_py", extract_as_py, group=group, path=small)
         benchmark.add("extraction: ours", extract_ours, group=group, path=small)
         for kind in ("small",) if smoke else SIZES:
-            side = SIZES[kind][1]
-            batch_rows = max(1, (4 << 20) // (3 * side * side * 2))
+            batch_rows = rows_of_batch(kind)
             for encoding in ("list", "bytes"):
                 group = f"{kind} {encoding}"
                 path = write_file(Path(folder), kind, encoding, smoke=smoke)

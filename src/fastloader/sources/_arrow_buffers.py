@@ -126,9 +126,11 @@ def integer_values(array: pa.Array) -> tuple[Integers, npt.NDArray[np.bool_]]:
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
     valid = valid_mask(array)
-    if array.type != pa.int64():
-        array = array.cast(pa.int64())
-    return np.where(valid, number_values(array), 0), valid
+    dtype = _NUMBER_TYPES.get(array.type)
+    if dtype is None or not np.can_cast(dtype, np.int64, "safe"):
+        array = array.cast(pa.int64())  # checks each value; too slow to be done always
+    values = number_values(array).astype(np.int64)
+    return (values if valid.all() else np.where(valid, values, 0)), valid
 
 
 def text_codes(array: pa.Array) -> tuple[Integers, list[str]]:

@@ -30,9 +30,15 @@ __all__ = ["ParquetSource"]
 
 Integers: TypeAlias = npt.NDArray[np.int64]
 
-_BATCH_BYTES = 4 << 20
-"""Pixels decoded at once: what stays in the processor's cache until it is copied on."""
-_THREADS_FROM_BYTES = 16 << 20
+_BATCH_SHARE = 100
+_MIN_BATCH_BYTES = 1 << 20
+_MAX_BATCH_BYTES = 8 << 20
+"""Pixels decoded at once by all threads: a hundredth of all, within these bounds. Arrow takes up
+to fifteen times as much while it decodes lists: larger batches would show in peak memory."""
+_BYTE_GROUPS_PER_THREAD = 16
+"""Of byte chunks Arrow holds a row group up to four times over: few at once, out of many."""
+_BYTES_PER_THREAD = 128 << 20
+"""Each thread costs up to 30 MB in Arrow's memory pool."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,13 +182,20 @@ class ParquetSource:
         )
         jobs = self._plan(rows, in_chunks[rows])
         num_bytes = table.shapes[rows].prod(axis=1) * table.item_sizes[rows]
-        batch_rows = int(max(1, _BATCH_BYTES // max(1, num_bytes.mean())))
+        num_threads = max(1, min(num_threads, int(num_bytes.sum()) // _BYTES_PER_THREAD))
+        if self._layout.has_byte_chunks:
+            num_groups = sum(len(job.groups) for job in jobs)
+            num_threads = max(1, min(num_threads, num_groups // _BYTE_GROUPS_PER_THREAD))
+        batch_bytes = np.clip(
+            num_bytes.sum() // _BATCH_SHARE, _MIN_BATCH_BYTES, _MAX_BATCH_BYTES
+        )
+        batch_rows = int(max(1, batch_bytes // num_threads // num_bytes.mean()))
         announce = _one_at_a_time(on_rows)
 
         def run(job: _Job) -> None:
             self._run(job, writer, int(rows[-1]), batch_rows, announce)
 
-        if num_threads == 1 or num_bytes.sum() < _THREADS_FROM_BYTES:
+        if num_threads == 1:
             for job in jobs:
                 run(job)
             return
