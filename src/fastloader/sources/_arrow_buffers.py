@@ -130,7 +130,7 @@ def integer_values(array: pa.Array) -> tuple[Integers, npt.NDArray[np.bool_]]:
     if dtype is None or not np.can_cast(dtype, np.int64, "safe"):
         array = array.cast(pa.int64())  # checks each value; too slow to be done always
     values = number_values(array).astype(np.int64)
-    return (values if valid.all() else np.where(valid, values, 0)), valid
+    return (np.where(valid, values, 0) if array.null_count else values), valid
 
 
 def text_codes(array: pa.Array) -> tuple[Integers, list[str]]:

@@ -137,22 +137,24 @@ def first_pixels(origin: Integers, whole: Integers) -> Integers:
 def _numbers(
     structs: pa.StructArray, field: str, struct: Integers, image: Integers
 ) -> Integers:
+    array = structs.field(field)
     try:
-        values, valid = integer_values(structs.field(field))
+        values, valid = integer_values(array)
     except (pa.ArrowException, ValueError) as error:
         first = int(image[0]) if len(image) else 0
         raise PieceError(first, f"{field} is no whole number ({error})") from error
-    _refuse(~valid[struct], image, f"{field} of one of its chunks or planes is null")
+    if array.null_count:
+        _refuse(~valid[struct], image, f"{field} of one of its chunks or planes is null")
     return values[struct]
 
 
 def _check_inside(pieces: Pieces, shapes: Integers, name: str) -> None:
     whole = shapes[pieces.image].T
-    size = np.concatenate([np.ones((2, len(pieces.image)), np.int64), pieces.size])
-    outside = (pieces.origin < 0) | (size < 1) | (size > whole) | (pieces.origin > whole - size)
-    outside = outside.any(axis=0)
+    outside = (pieces.origin < 0) | (pieces.origin >= whole)
+    outside[2:] |= (pieces.size < 1) | (pieces.size > whole[2:])
+    outside[2:] |= pieces.origin[2:] > whole[2:] - pieces.size  # sums could wrap around
     if outside.any():
-        at = int(np.argmax(outside))
+        at = int(np.argmax(outside.any(axis=0)))
         raise PieceError(
             int(pieces.image[at]),
             f"one of its {name} starts at t, c, z, y, x = {pieces.origin[:, at].tolist()} with "

@@ -102,7 +102,7 @@ class PixelWriter:
         in_chunks = has_pieces(column, "chunks")[images]
         try:
             for name, is_here in (("chunks", in_chunks), ("planes", ~in_chunks)):
-                for code in np.unique(codes[is_here]).tolist():
+                for code in sorted(set(codes[is_here].tolist())):
                     some = images[is_here & (codes == code)]
                     self._write_images(batch, name, some, self._table.dtypes[code])
         except PieceError as error:
