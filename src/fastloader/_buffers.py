@@ -76,6 +76,9 @@ class BufferPool:
     **Threads:** any thread may allocate, and any thread may drop the last tensor.
     """
 
+    small_bytes = _SMALL_BYTES
+    """Tensors under this size are made by `torch.empty`."""
+
     def __init__(self) -> None:
         # Finalizers run in any thread at any time, also within the methods below: they may
         # only append. Appending to a full deque drops its oldest buffer, which frees it.

@@ -15,7 +15,6 @@ __all__ = [
     "current_draw_scope",
     "derive_seed",
     "draw_scope",
-    "isolated_generators",
     "seed_everything",
     "seed_global_generators",
     "seed_worker",
@@ -77,28 +76,9 @@ def seed_global_generators(*parts: int) -> None:
     # 63 bits: `torch.initial_seed()` must fit into a tensor of integers.
     torch.default_generator.manual_seed(int(words[0]) | int(words[1]) >> 1 << 32)
     random.seed(int(words[2]) | int(words[3]) << 32)
-    np.random.seed(words[4:])  # noqa: NPY002 - users draw from the global generator
-
-
-@contextmanager
-def isolated_generators(*parts: int) -> Iterator[None]:
-    """Seed the global generators while the block runs, and put them back as they were.
-
-    Args:
-        *parts: As for `derive_seed`.
-    """
-    # torch's, NumPy's, Python's; NumPy's has a cached normal beside its generator, so
-    # exchanging the generator alone would lose draws of the surrounding program.
-    torch_state = torch.default_generator.get_state()
-    numpy_state = np.random.get_state(legacy=False)  # noqa: NPY002
-    python_state = random.getstate()
-    seed_global_generators(*parts)
-    try:
-        yield
-    finally:
-        torch.default_generator.set_state(torch_state)
-        np.random.set_state(numpy_state)  # noqa: NPY002
-        random.setstate(python_state)
+    # Whoever has put another kind of generator there keeps it: it cannot be seeded like this.
+    if isinstance(np.random.get_bit_generator(), np.random.MT19937):  # type: ignore[attr-defined]  # not in NumPy's stubs
+        np.random.seed(words[4:])  # noqa: NPY002 - users draw from the global generator
 
 
 def seed_worker(worker_id: int) -> None:

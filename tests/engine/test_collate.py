@@ -7,14 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import default_collate
 
-from fastloader._buffers import BufferPool
 from fastloader.engine._collate import collate_map_into, default_collate_into
 from tests.engine.strategies import NUMPY_DTYPES, Point, shapes, tensors
 from tests.equality import assert_same
 
 
+def allocate(shape, dtype):
+    # Not the pool, which leaves small tensors to torch.
+    return torch.empty(tuple(shape), dtype=dtype)
+
+
 def collate(samples):
-    return default_collate_into(samples, collate_map_into(BufferPool()))
+    return default_collate_into(samples, collate_map_into(allocate))
 
 
 @st.composite
@@ -88,4 +92,17 @@ def test_what_torch_refuses_is_refused(samples):
         default_collate(samples)
 
     with pytest.raises(type(expected.value)):
+        collate(samples)
+
+
+def test_a_differentiable_sample_among_others_gives_a_differentiable_batch():
+    samples = [torch.zeros(20_000), torch.zeros(20_000, requires_grad=True)]
+
+    assert collate(samples).requires_grad
+
+
+def test_an_error_is_torchs():
+    samples = [torch.zeros(20_000), torch.zeros(20_001)]
+
+    with pytest.raises(RuntimeError, match="stack expects each tensor to be equal size"):
         collate(samples)

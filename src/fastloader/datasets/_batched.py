@@ -1,11 +1,11 @@
 """Datasets that make whole batches: our protocol, and torch's own sets that can be adapted."""
 
-from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from operator import index as as_integer
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch.utils.data import (
     ConcatDataset,
@@ -95,7 +95,8 @@ class _Tensors(_Adapter):
         positions = _as_positions(indices, self._length)
         if positions is None:
             return self._collate_samples(indices)
-        batch = [rows.select(positions) for rows in self._rows]
+        rows_wanted = torch.from_numpy(positions)
+        batch = [rows.select(rows_wanted) for rows in self._rows]
         return batch[0] if self._is_bare else batch
 
 
@@ -110,7 +111,7 @@ class _Subset(_Adapter):
             positions = _as_positions(indices, len(chosen))
             if positions is None:
                 return self._collate_samples(indices)
-            return self._base.get_batch(chosen[positions.numpy()].tolist())
+            return self._base.get_batch(chosen[positions].tolist())
         return self._base.get_batch([chosen[index] for index in indices])
 
 
@@ -120,27 +121,25 @@ class _Concatenation(_Adapter):
     ) -> None:
         super().__init__(concatenation)
         self._parts = parts
-        self._ends = concatenation.cumulative_sizes
+        self._ends = np.array(concatenation.cumulative_sizes)
+        self._length = len(concatenation)
 
     def get_batch(self, indices: Sequence[int], /) -> Batch:
-        length = self._ends[-1]
-        rows: dict[int, list[int]] = {}
-        places: dict[int, list[int]] = {}
-        for place, index in enumerate(indices):
-            position = as_integer(index)
-            position += length if position < 0 else 0
-            if not 0 <= position < length:
-                return self._collate_samples(indices)  # raises what torch raises
-            part = bisect_right(self._ends, position)
-            rows.setdefault(part, []).append(position - (self._ends[part - 1] if part else 0))
-            places.setdefault(part, []).append(place)
-        batches = [self._parts[part].get_batch(wanted) for part, wanted in rows.items()]
+        positions = _as_positions(indices, self._length)
+        if positions is None or positions.min() < 0 or positions.max() >= self._length:
+            return self._collate_samples(indices)  # or raises what torch raises
+        parts = np.searchsorted(self._ends, positions, side="right")
+        batches, places = [], []
+        for part in sorted(set(parts.tolist())):
+            place = np.flatnonzero(parts == part)
+            start = self._ends[part - 1] if part else 0
+            wanted = IndexList(positions[place] - start)
+            batches.append(self._parts[part].get_batch(wanted))
+            places.append(torch.from_numpy(place))
         if len(batches) == 1:
             return batches[0]
         try:
-            return _merge(
-                batches, [torch.tensor(place, device="cpu") for place in places.values()]
-            )
+            return _merge(batches, places)
         except _UnlikeError:
             return self._collate_samples(indices)
 
@@ -230,14 +229,14 @@ def _is_plain(tensor: torch.Tensor) -> bool:
     )
 
 
-def _as_positions(indices: Sequence[Any], length: int) -> torch.Tensor | None:
-    """Return indices as an int64 tensor of non-negative numbers.
+def _as_positions(indices: Sequence[Any], length: int) -> npt.NDArray[np.int64] | None:
+    """Return indices as an int64 array, negative ones counted from the start.
 
     None stands for indices that mean something else than a row: ``tensor[True]`` or
     ``tensor[tensor([3])]`` add an axis.
     """
     if type(indices) is IndexList:
-        return torch.from_numpy(indices.array)
+        return indices.array
     if not len(indices):
         return None
     if set(map(type, indices)) != {int}:
@@ -247,7 +246,7 @@ def _as_positions(indices: Sequence[Any], length: int) -> torch.Tensor | None:
     positions = np.array(indices, dtype=np.int64)  # a third of the time of torch.tensor
     if positions.min() < 0:
         positions[positions < 0] += length
-    return torch.from_numpy(positions)
+    return positions
 
 
 def _is_row(index: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from math import prod
+from operator import attrgetter
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -56,24 +57,33 @@ class _TensorCollate:
     def __init__(self, allocate: Allocator, stock: Callable[..., Any]) -> None:
         self._allocate = allocate
         self._stock = stock
+        self._small_bytes = getattr(allocate, "small_bytes", 0)
 
     def __call__(
         self, batch: Sequence[torch.Tensor], *, collate_fn_map: CollateMap | None = None
     ) -> Any:
         first = batch[0]
         dtype = first.dtype
-        alike = (
-            type(first) is torch.Tensor
-            and first.layout is torch.strided
-            and first.device.type == "cpu"
-            and not first.is_nested
-            and not first.is_quantized
-            and all(t.dtype is dtype and not t.requires_grad for t in batch)
-        )
-        if not alike:
+        if (
+            type(first) is not torch.Tensor
+            or first.layout is not torch.strided
+            or first.device.type != "cpu"
+            or first.is_nested
+            or first.is_quantized
+            or first.requires_grad
+            or first.nbytes * len(batch) < self._small_bytes  # as fast, without looking at each
+            or set(map(_DTYPE, batch)) != {dtype}
+        ):
             return self._stock(batch, collate_fn_map=collate_fn_map)
         out = self._allocate((len(batch), *first.shape), dtype)
-        return torch.stack(list(batch), out=out)
+        try:
+            return torch.stack(list(batch), out=out)
+        except RuntimeError:
+            # Shapes differ, or some tensors are differentiable: an error, or a batch, of torch's.
+            return self._stock(batch, collate_fn_map=collate_fn_map)
+
+
+_DTYPE = attrgetter("dtype")
 
 
 class _ArrayCollate:

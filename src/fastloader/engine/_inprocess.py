@@ -8,7 +8,8 @@ from typing import Any
 from torch.utils.data import default_collate
 
 from fastloader._buffers import Allocator, allocating_with
-from fastloader._seeding import DrawScope, draw_scope, isolated_generators
+from fastloader._isolation import BatchIsolation
+from fastloader._seeding import DrawScope, draw_scope
 from fastloader.engine._collate import collate_map_into, default_collate_into
 from fastloader.engine._fetch import (
     AllSkippedError,
@@ -23,13 +24,14 @@ __all__ = ["BatchMaker", "InProcessRun"]
 
 logger = logging.getLogger("fastloader")
 
+_INERT = frozenset({list, tuple, range})
+"""Datasets that cannot draw; those that make whole batches draw by index, from no state."""
+
 
 class BatchMaker:
     """Makes single batches in the calling process, as a worker would make them.
 
-    Random draws are those of a worker: the global generators are seeded for each batch and
-    put back after it, except for datasets that make whole batches, which draw nothing from
-    them.
+    Random draws are those of a worker, see `BatchIsolation`.
 
     Args:
         plan: What to read and how.
@@ -51,7 +53,7 @@ class BatchMaker:
         self._plan = plan
         self._allocate = allocate
         self._scope = scope
-        self._rank = rank
+        self._isolation = BatchIsolation(scope.seed, scope.epoch, rank)
         self._skipped = skipped
         self._fetcher: Fetcher | None = None
 
@@ -66,7 +68,8 @@ class BatchMaker:
             StopIteration: If an iterable dataset has no more samples.
             AllSkippedError: If all samples of the batch were left out.
         """
-        with self._surroundings(number):
+        num_samples = len(indices) if self._plan.auto_collation else 1
+        with self._surroundings(number, num_samples):
             if self._fetcher is None:
                 self._fetcher = make_fetcher(self._plan, self._collate())
             fetcher = self._fetcher
@@ -83,13 +86,12 @@ class BatchMaker:
         return lambda samples: default_collate_into(samples, table)
 
     @contextmanager
-    def _surroundings(self, number: int) -> Iterator[None]:
-        scope = self._scope
-        with draw_scope(scope), allocating_with(self._allocate):
-            if self._plan.batched is not None:
+    def _surroundings(self, number: int, num_samples: int) -> Iterator[None]:
+        with draw_scope(self._scope), allocating_with(self._allocate):
+            if self._plan.batched is not None or type(self._plan.dataset) in _INERT:
                 yield
                 return
-            with isolated_generators(scope.seed, scope.epoch, self._rank, number):
+            with self._isolation.around(number, num_samples):
                 yield
 
     def _note_skipped(self, fetcher: Fetcher) -> None:
