@@ -31,6 +31,9 @@ def test_an_accelerator_makes_the_pixels_that_the_cpu_makes(transform, dtype):
         assert torch.allclose(
             *wide, rtol=0.02, atol=1.0 if not dtype.is_floating_point else 1e-2
         )
+    elif dtype is torch.float64 and getattr(transform, "fill", None) == "mean":
+        # Sums of many float64 numbers are made in another order.
+        assert torch.allclose(on_device.cpu(), expected, rtol=1e-12, atol=0)
     else:
         assert is_same(on_device.cpu(), expected)
 
