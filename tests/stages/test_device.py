@@ -57,12 +57,9 @@ def test_batched_data_is_gathered_into_pinned_memory():
 
 @pytest.mark.stress
 def test_no_slot_is_overwritten_while_its_copy_is_under_way():
-    loader = FastLoader(
-        Images(8 * 4000, shape=(3, 224, 224), dtype=torch.uint8),
-        8,
-        num_workers=8,
-        device="cuda",
-    )
+    data = Images(250, shape=(3, 224, 224), dtype=torch.uint8)
+    order = [number % 250 for number in range(8 * 10_000)]
+    loader = FastLoader(data, 8, sampler=order, num_workers=8, device="cuda")
     busy = torch.rand(4096, 4096, device="cuda")
     wrong = torch.zeros((), dtype=torch.int64, device="cuda")
 
