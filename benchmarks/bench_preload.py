@@ -81,7 +81,7 @@ def rows_of_batch(kind: str) -> int:
     """Return as many rows as our reader takes at once."""
     num_images, side, _ = SIZES[kind]
     image_bytes = 3 * side * side * 2
-    return max(1, max(1 << 20, num_images * image_bytes // 100) // image_bytes)
+    return max(1, max(2 << 20, num_images * image_bytes // 100) // image_bytes)
 
 
 def image_as_py(value: dict[str, Any]) -> npt.NDArray[np.uint16]:

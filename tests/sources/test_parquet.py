@@ -473,6 +473,31 @@ def test_pages_that_are_damaged_are_refused(tmp_path):
         read_images(ParquetSource(path))
 
 
+def test_a_flipped_bit_is_found_where_pages_have_checksums(tmp_path):
+    array = image_array([ome_arrow_value(random_image((1, 1, 1, 64, 64)))])
+    path = tmp_path / "a.parquet"
+    options = {"use_dictionary": False, "compression": "none", "write_page_checksum": True}
+    pq.write_table(pa.table({"image": array}), path, **options)
+    content = bytearray(path.read_bytes())
+    content[len(content) // 3] ^= 1
+    path.write_bytes(content)
+
+    with pytest.raises(SourceError, match=r"a.parquet cannot be read .*CRC"):
+        read_images(ParquetSource(path))
+
+
+def test_a_footer_whose_text_is_damaged_is_refused(tmp_path):
+    path = write_images(
+        tmp_path / "a.parquet", [ome_arrow_value(random_image((1, 1, 1, 9, 9)))]
+    )
+    content = path.read_bytes()
+    place = content.index(b"pixels_meta")
+    path.write_bytes(content[:place] + b"\xaa" + content[place + 1 :])
+
+    with pytest.raises(SourceError, match=r"a.parquet cannot be read"):
+        ParquetSource(path)
+
+
 def test_a_missing_file_and_a_folder_are_refused(tmp_path):
     with pytest.raises(SourceError, match=r"nosuch.parquet cannot be read"):
         ParquetSource(tmp_path / "nosuch.parquet")

@@ -31,7 +31,7 @@ __all__ = ["ParquetSource"]
 Integers: TypeAlias = npt.NDArray[np.int64]
 
 _BATCH_SHARE = 100
-_MIN_BATCH_BYTES = 1 << 20
+_MIN_BATCH_BYTES = 2 << 20
 _MAX_BATCH_BYTES = 8 << 20
 """Pixels decoded at once by all threads: a hundredth of all, within these bounds. Arrow takes up
 to fifteen times as much while it decodes lists: larger batches would show in peak memory."""

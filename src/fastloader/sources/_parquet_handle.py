@@ -65,7 +65,11 @@ class ParquetHandle:
                     f"{self.path} was replaced since it was first opened: make the dataset anew."
                 )
             with self.reading():
-                self._opened.file = pq.ParquetFile(self.path, buffer_size=_READ_BUFFER_BYTES)
+                self._opened.file = pq.ParquetFile(
+                    self.path,
+                    buffer_size=_READ_BUFFER_BYTES,
+                    page_checksum_verification=True,  # of pages that have a checksum
+                )
             self._opened.process = os.getpid()
         return self._opened.file
 
@@ -93,7 +97,7 @@ class ParquetHandle:
             yield
         except SourceError:
             raise
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             raise SourceError(
                 f"{self.path} cannot be read ({error}): check that it is there, complete and "
                 f"Parquet."
