@@ -25,6 +25,7 @@ from fastloader.sources._ome_arrow_table import ImageTableReader
 from fastloader.sources._parquet_handle import ParquetHandle
 from fastloader.sources._parquet_statistics import find_uniform
 from fastloader.sources._protocol import ColumnValues, ImageTable, WritePixels
+from fastloader.sources._write_behind import WriteBatch, WriteBehind
 
 __all__ = ["ParquetSource"]
 
@@ -182,6 +183,7 @@ class ParquetSource:
         )
         jobs = self._plan(rows, in_chunks[rows])
         num_bytes = table.shapes[rows].prod(axis=1) * table.item_sizes[rows]
+        num_allowed = num_threads
         num_threads = max(1, min(num_threads, int(num_bytes.sum()) // _BYTES_PER_THREAD))
         if self._layout.has_byte_chunks:
             num_groups = sum(len(job.groups) for job in jobs)
@@ -192,12 +194,16 @@ class ParquetSource:
         batch_rows = int(max(1, batch_bytes // num_threads // num_bytes.mean()))
         announce = _one_at_a_time(on_rows)
 
+        def write_batch(batch: pa.RecordBatch, row_numbers: Integers) -> None:
+            announce(writer.write(batch.column(0), row_numbers))
+
         def run(job: _Job) -> None:
-            self._run(job, writer, int(rows[-1]), batch_rows, announce)
+            self._run(job, write_batch, int(rows[-1]), batch_rows)
 
         if num_threads == 1:
-            for job in jobs:
-                run(job)
+            with WriteBehind(write_batch, in_thread=num_allowed > 1) as behind:
+                for job in jobs:
+                    self._run(job, behind, int(rows[-1]), batch_rows)
             return
         single = [_Job([group], job.leaves) for job in jobs for group in job.groups]
         with ThreadPoolExecutor(num_threads, "fastloader-parquet") as pool:
@@ -211,12 +217,11 @@ class ParquetSource:
     def _run(
         self,
         job: _Job,
-        writer: PixelWriter,
+        write_batch: WriteBatch,
         last_row: int,
         batch_rows: int,
-        announce: Callable[[int], None],
     ) -> None:
-        """Read row groups as one stream and write their images.
+        """Read row groups as one stream and hand on their images.
 
         Raises:
             SourceError: If rows are missing.
@@ -233,7 +238,7 @@ class ParquetSource:
             for batch in batches:
                 row_numbers = numbers[done : done + batch.num_rows]
                 done += batch.num_rows
-                announce(writer.write(batch.column(0), row_numbers))
+                write_batch(batch, row_numbers)
                 if done < len(numbers) and numbers[done] > last_row:
                     return
         if done != len(numbers):
