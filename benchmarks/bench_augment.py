@@ -1,19 +1,22 @@
 """How much faster is a transform of a whole batch than one image after the other?
 
 256 images of 3 x 64 x 64, float32 and uint16, in one process with one thread, as a worker has
-it. Each transform has two rows: its images one by one, collated, and the batch at once, with the
-same keys and the same result. The last rows do the same with `Augment`, and the first show what
-the key of a sample costs.
+it. Each transform has two rows: its images one by one, each with its key as a dataset makes it,
+then stacked; and the batch at once. Both end with the same tensor, in memory from one pool that
+is reused as in a loader: neither pays for new pages. The last rows do the same with `Augment`,
+and the first show what the key of a sample costs.
 
     python benchmarks/bench_augment.py --json benchmarks/results/<date>-<machine>/augment.json
+
+`--threads 2` measures with that many threads of torch.
 """
 
 import time
 
 import torch
-from torch.utils.data import default_collate
 
 from _harness import Benchmark, Run, Work
+from fastloader._buffers import BufferPool, allocating_with
 from fastloader._keyed import sample_keys
 from fastloader.datasets import Augment
 from fastloader.transforms import (
@@ -51,6 +54,7 @@ TRANSFORMS: dict[str, Transform] = {
 }
 DTYPES = {"float32": torch.float32, "uint16": torch.uint16}
 NUM_IMAGES = 256
+POOL = BufferPool()
 
 
 class Images:
@@ -92,6 +96,11 @@ def keys(count: int, *, is_batch: bool) -> Run:
     return run
 
 
+def stacked(images: list[torch.Tensor]) -> torch.Tensor:
+    """Make a batch of images, as collating does."""
+    return torch.stack(images, out=POOL((len(images), *images[0].shape), images[0].dtype))
+
+
 def transformed(transform_name: str, dtype: str, count: int, *, is_batch: bool) -> Run:
     """Change images by a transform with the keys of an epoch."""
     transform, images = TRANSFORMS[transform_name], random_images(DTYPES[dtype], count)
@@ -99,9 +108,10 @@ def transformed(transform_name: str, dtype: str, count: int, *, is_batch: bool) 
 
     def run() -> Work:
         if is_batch:
-            transform.batch(images, Draws.of(1, 2, indices))
+            with allocating_with(POOL):
+                transform.batch(images, Draws.of(1, 2, indices))
         else:
-            default_collate([
+            stacked([
                 transform(image, Draws.of(1, 2, [index])) for index, image in enumerate(images)
             ])
         return Work(samples=count)
@@ -116,17 +126,19 @@ def augmented(dtype: str, count: int, *, is_batch: bool) -> Run:
 
     def run() -> Work:
         if is_batch:
-            dataset.get_batch(list(range(count)))
+            with allocating_with(POOL):
+                dataset.get_batch(list(range(count)))
         else:
-            default_collate([dataset[index] for index in range(count)])
+            stacked([dataset[index] for index in range(count)])
         return Work(samples=count)
 
     return run
 
 
 if __name__ == "__main__":
-    torch.set_num_threads(1)
     benchmark = Benchmark(__doc__, isolate=False)
+    benchmark.parser.add_argument("--threads", type=int, default=1, help="threads of torch")
+    torch.set_num_threads(benchmark.arguments().threads)
     count = 8 if benchmark.arguments().smoke else NUM_IMAGES
     for is_batch in (False, True):
         way = "batch" if is_batch else "one by one"

@@ -31,7 +31,7 @@ _STEP = 0x9E3779B97F4A7C15  # SplitMix64: 2**64 / golden ratio, odd
 _STREAM_STEP = 0xD1342543DE82EF95  # another odd constant: streams never meet draws
 _FIRST = 0xBF58476D1CE4E5B9
 _SECOND = 0x94D049BB133111EB
-_BLOCK_WORDS = 16_384  # 128 kB: temporaries of this size stay in the cache
+_BLOCK_WORDS = 32_768  # 256 kB: temporaries of this size stay in the cache
 
 
 def _mix_number(value: int) -> int:
@@ -236,7 +236,9 @@ class Draws:
         """
         return np.asarray(self.uniform(num=num) < probability)
 
-    def normal_like(self, images: torch.Tensor) -> torch.Tensor:
+    def normal_like(
+        self, images: torch.Tensor, out: torch.Tensor | None = None
+    ) -> torch.Tensor:
         """Return standard normal numbers, one for each pixel.
 
         Each is one of 65,536 quantiles, chosen by 16 random bits: the largest is 4.3, the
@@ -245,6 +247,8 @@ class Draws:
 
         Args:
             images: Tensor of shape ``(N, ...)``; only its shape and device matter.
+            out: Contiguous float32 tensor to write to, as large; it is returned. None: a new
+                one.
 
         Returns:
             float32 tensor of that shape, on that device.
@@ -253,15 +257,19 @@ class Draws:
         num_values = images[0].numel() if len(images) else 0
         num_words = -(-num_values // 4)
         if images.device.type != "cpu":
-            return self._normal_on_device(images, draw, num_words, num_values)
-        quantiles = _normal_quantiles()
-        normal = np.empty((len(self), num_values), np.float32)
+            normal = self._normal_on_device(images, draw, num_words, num_values)
+            return normal if out is None else out.copy_(normal)
+        quantiles = torch.from_numpy(_normal_quantiles())
+        numbers = torch.empty(images.shape) if out is None else out
+        normal = numbers.view(len(self), num_values)
         rows = max(1, _BLOCK_WORDS // max(1, num_words))
         for row in range(0, len(self), rows):
             block = slice(row, row + rows)
             sixteens = _words(self.keys[block], draw, num_words).view(np.uint16)
-            quantiles.take(sixteens[:, :num_values], out=normal[block], mode="clip")
-        return torch.from_numpy(normal).reshape(images.shape)
+            # torch reads a table by 32-bit places faster than NumPy does by 16-bit ones.
+            places = torch.from_numpy(sixteens[:, :num_values].astype(np.int32))
+            torch.index_select(quantiles, 0, places.view(-1), out=normal[block].view(-1))
+        return numbers
 
     def _normal_on_device(
         self, images: torch.Tensor, draw: int, num_words: int, num_values: int

@@ -12,6 +12,7 @@ from fastloader.transforms import (
     RandomFlip,
     RandomQuarterTurn,
     RandomResizedCrop,
+    _windows,
 )
 from fastloader.transforms import _geometry as geometry
 
@@ -86,6 +87,19 @@ def test_grouped_moves_for_devices_equal_those_for_the_cpu():
     grouped = geometry._reoriented_in_groups(images, *bits)
 
     assert torch.equal(grouped, geometry._reoriented_one_by_one(images, *bits))
+
+
+@given(
+    tops=st.lists(st.integers(-7, 9), min_size=1, max_size=5),
+    size=st.tuples(st.integers(1, 8), st.integers(1, 8)),
+)
+def test_windows_cut_for_devices_equal_those_for_the_cpu(tops, size):
+    images = numbered(5, 6, len(tops)).expand(-1, 3, -1, -1)
+    where = np.array(tops), np.array(tops[::-1]), size, torch.tensor(-1.0)
+
+    at_once = _windows._cut_at_once(images, *where)
+
+    assert torch.equal(at_once, _windows._cut_one_by_one(images, *where))
 
 
 def test_quarter_turns_of_images_that_are_not_square_are_refused():

@@ -133,6 +133,23 @@ def test_blur_leaves_a_constant_image_as_it_is_up_to_its_edge():
     assert torch.allclose(GaussianBlur(4.0)(image, draws()), image)
 
 
+@pytest.mark.parametrize("sigma", [0.3, 0.7, 1.6])
+def test_blur_sums_pixels_by_weight_and_repeats_those_at_the_edge(sigma):
+    image = torch.rand(2, 6, 9, dtype=torch.float64)
+    radius = int(4 * sigma + 0.5)
+    distance = torch.arange(-radius, radius + 1)
+    weights = torch.exp(-0.5 * (distance.double() / sigma) ** 2)
+    weights /= weights.sum()
+
+    blurred = GaussianBlur(sigma)(image[None], draws())[0]
+
+    rows = (torch.arange(6)[:, None] + distance).clamp(0, 5)
+    columns = (torch.arange(9)[:, None] + distance).clamp(0, 8)
+    expected = torch.einsum("crkw,k->crw", image[:, rows], weights)
+    expected = torch.einsum("chwk,k->chw", expected[:, :, columns], weights)
+    assert torch.allclose(blurred, expected)
+
+
 def test_no_blur_is_no_change():
     image = standardized()
 

@@ -106,6 +106,25 @@ def test_a_large_batch_is_its_images(transform):
 
 
 @each_transform
+def test_a_large_batch_of_whole_numbers_is_its_images(transform):
+    batch = images(70, 3, 64, 64, torch.uint16)
+
+    together = transform(batch, Draws.of(1, 0, range(70)))
+
+    alone = [transform(image, Draws.of(1, 0, [n])) for n, image in enumerate(batch)]
+    assert is_same(together, torch.stack(alone))
+
+
+@each_transform
+@pytest.mark.parametrize("dtype", [torch.uint16, torch.float32], ids=str)
+def test_a_batch_of_no_images_keeps_its_type(transform, dtype):
+    changed = transform(images(0, dtype=dtype), Draws.of(1, 0, []))
+
+    assert changed.dtype == dtype
+    assert changed.shape[:2] == (0, 2)
+
+
+@each_transform
 def test_threads_do_not_change_the_result(transform):
     batch = images(5, 3, 101, 103)
     num_threads = torch.get_num_threads()

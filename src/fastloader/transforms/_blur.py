@@ -2,13 +2,14 @@
 
 import math
 from dataclasses import dataclass
-from typing import cast
+from typing import ClassVar, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from fastloader._keyed import Draws
+from fastloader.transforms._blocks import num_at_once
 from fastloader.transforms._bounds import Bounds, check_bounds, draw_between
 from fastloader.transforms._pixels import empty_images, per_image
 from fastloader.transforms._transform import IntensityTransform
@@ -16,7 +17,6 @@ from fastloader.transforms._transform import IntensityTransform
 __all__ = ["GaussianBlur"]
 
 _TRUNCATE = 4.0  # standard deviations, as in scipy.ndimage.gaussian_filter
-_BLOCK_VALUES = 131_072  # for each thread: temporaries of half a megabyte stay in its cache
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,7 @@ class GaussianBlur(IntensityTransform):
     order that depends on the size of the batch.
     """
 
+    _makes_blocks: ClassVar[bool] = True
     sigma: Bounds = (0.0, 1.5)
     """Standard deviation of the Gaussian in pixels, or range to draw it from evenly for each
     image; 0: no blur."""
@@ -41,15 +42,20 @@ class GaussianBlur(IntensityTransform):
             images: Shape ``(N, C, H, W)``.
             draws: Random numbers of the N images.
         """
-        _, highest = check_bounds("sigma", self.sigma)
-        # From the bound, not from the draws: an image alone must get as many weights.
-        weights = _weights(draw_between(draws, self.sigma), int(_TRUNCATE * highest + 0.5))
+        sigma = draw_between(draws, self.sigma)
+        radii = (_TRUNCATE * sigma + 0.5).astype(np.int64)
         changed = empty_images(images.shape, images)
-        step = _num_at_once(images)
-        for first in range(0, len(images), step):
-            block = slice(first, first + step)
-            blurred = _blurred(images[block], weights[block], axis=3)
-            changed[block] = _blurred(blurred, weights[block], axis=2)
+        for radius in sorted(set(radii.tolist())):
+            chosen = np.flatnonzero(radii == radius)
+            weights = _weights(sigma[chosen], radius)
+            step = num_at_once(images)
+            for first in range(0, len(chosen), step):
+                block = slice(first, first + step)
+                numbers = torch.from_numpy(chosen[block]).to(images.device)
+                blurred = images.index_select(0, numbers)
+                for axis in (3, 2):
+                    blurred = _blurred(blurred, weights[block], axis)
+                changed.index_copy_(0, numbers, blurred)
         return changed
 
 
@@ -64,20 +70,34 @@ def _weights(sigma: NDArray[np.float64], radius: int) -> NDArray[np.float64]:
     return cast("NDArray[np.float64]", weights / total[:, None])
 
 
-def _num_at_once(images: torch.Tensor) -> int:
-    if images.device.type != "cpu":
-        return max(1, len(images))
-    num_values = _BLOCK_VALUES * torch.get_num_threads()
-    return max(1, num_values // max(1, images[:1].numel()))
-
-
 def _blurred(images: torch.Tensor, weights: NDArray[np.float64], axis: int) -> torch.Tensor:
-    size, radius = images.shape[axis], weights.shape[1] - 1
-    positions = torch.arange(-radius, size + radius, device=images.device)
-    padded = images.index_select(axis, positions.clamp_(0, size - 1))
-    blurred = padded.narrow(axis, radius, size) * per_image(weights[:, 0], images)
+    """Blur along one axis, each image with its own weights."""
+    radius = weights.shape[1] - 1
+    padded = _padded(images, radius, axis)
+    # Images as lines: pixels at a distance along the axis lie a fixed number of places apart.
+    # Sums of whole lines run several times faster than those of rows of 64 pixels; what they
+    # make of the added pixels is left out below.
+    lines = padded.reshape(len(images), -1)
+    step = padded.stride(axis)
+    length = lines.shape[1] - 2 * radius * step
+    factors = per_image(weights, images)
+    blurred = lines.narrow(1, radius * step, length) * factors[:, 0, :, 0]
+    pair = torch.empty_like(blurred)
     for distance in range(1, radius + 1):
-        before = padded.narrow(axis, radius - distance, size)
-        pair = before + padded.narrow(axis, radius + distance, size)
-        blurred += pair.mul_(per_image(weights[:, distance], images))
-    return blurred
+        before = lines.narrow(1, (radius - distance) * step, length)
+        after = lines.narrow(1, (radius + distance) * step, length)
+        torch.add(before, after, out=pair)
+        blurred += pair.mul_(factors[:, distance, :, 0])
+    return blurred.as_strided(images.shape, (length, *padded.stride()[1:]))
+
+
+def _padded(images: torch.Tensor, radius: int, axis: int) -> torch.Tensor:
+    """Repeat the pixels at both ends of an axis."""
+    size = images.shape[axis]
+    shape = list(images.shape)
+    shape[axis] += 2 * radius
+    padded = images.new_empty(shape)
+    padded.narrow(axis, radius, size).copy_(images)
+    padded.narrow(axis, 0, radius).copy_(images.narrow(axis, 0, 1))
+    padded.narrow(axis, radius + size, radius).copy_(images.narrow(axis, size - 1, 1))
+    return padded

@@ -102,6 +102,8 @@ class OneOf(Transform):
         return self._apply(labels, draws, are_labels=True)
 
     def _apply(self, images: torch.Tensor, draws: Draws, *, are_labels: bool) -> torch.Tensor:
+        if len(images) == 0:  # any of them tells the shape
+            return self.transforms[0].batch(images, draws, are_labels=are_labels)
         bounds = np.cumsum(self._chances())
         choice = np.searchsorted(bounds, draws.uniform(0.0, bounds[-1]), side="right")
         parts = []

@@ -12,6 +12,7 @@ from fastloader.errors import SettingsError, ShapeError
 from fastloader.transforms._bounds import check_probability, check_size
 from fastloader.transforms._pixels import as_dtype, as_movable, empty_images
 from fastloader.transforms._transform import GeometricTransform
+from fastloader.transforms._windows import cut_windows
 
 __all__ = ["RandomCrop", "RandomFlip", "RandomQuarterTurn"]
 
@@ -101,7 +102,7 @@ class RandomCrop(GeometricTransform):
             images: Shape ``(N, C, H, W)``, any dtype.
             draws: Random numbers of the N images.
         """
-        return super().apply(self._padded(images, self.fill), draws)
+        return self._cut(images, draws, self.fill)
 
     def apply_to_labels(self, labels: torch.Tensor, draws: Draws) -> torch.Tensor:
         """Cut labels as their images; added pixels have label 0.
@@ -110,42 +111,26 @@ class RandomCrop(GeometricTransform):
             labels: Shape ``(N, C, H, W)``, any dtype.
             draws: Random numbers of the N images.
         """
-        return super().apply(self._padded(labels, 0.0), draws)
+        return self._cut(labels, draws, 0.0)
 
-    def move(self, images: torch.Tensor, draws: Draws) -> torch.Tensor:
-        """Cut; see `GeometricTransform.move`.
-
-        Args:
-            images: Shape ``(N, C, H, W)``.
-            draws: Random numbers of the N images.
+    def _cut(self, images: torch.Tensor, draws: Draws, fill: float) -> torch.Tensor:
+        """Return the windows.
 
         Raises:
             ShapeError: If the window is larger than the image.
         """
-        height, width = check_size("size", self.size)
-        if height > images.shape[2] or width > images.shape[3]:
+        size = check_size("size", self.size)
+        height, width = (length + 2 * self.padding for length in images.shape[2:])
+        if size[0] > height or size[1] > width:
             raise ShapeError(
-                f"A window of {height} x {width} does not fit in images of {images.shape[2]} x "
-                f"{images.shape[3]} (padding included): make size smaller, or padding larger."
+                f"A window of {size[0]} x {size[1]} does not fit in images of {height} x "
+                f"{width} (padding included): make size smaller, or padding larger."
             )
-        top = draws.integers(0, images.shape[2] - height + 1)
-        left = draws.integers(0, images.shape[3] - width + 1)
-        windows = images.unfold(2, height, 1).unfold(3, width, 1)
-        number = torch.arange(len(images), device=images.device)
-        rows, columns = (torch.from_numpy(v).to(images.device) for v in (top, left))
-        return windows[number, :, rows, columns]
-
-    def _padded(self, images: torch.Tensor, fill: float) -> torch.Tensor:
-        if not self.padding:
-            return images
-        pad = self.padding
-        count, channels, height, width = images.shape
-        shape = (count, channels, height + 2 * pad, width + 2 * pad)
+        top = draws.integers(0, height - size[0] + 1) - self.padding
+        left = draws.integers(0, width - size[1] + 1) - self.padding
         value = as_dtype(torch.tensor(fill, dtype=torch.float64), images.dtype)
-        padded = as_movable(torch.empty(shape, dtype=images.dtype, device=images.device))
-        padded.fill_(as_movable(value))
-        padded[:, :, pad : pad + height, pad : pad + width] = as_movable(images)
-        return padded.view(images.dtype)
+        windows = cut_windows(as_movable(images), top, left, size, as_movable(value))
+        return windows.view(images.dtype)
 
 
 def _reoriented(images: torch.Tensor, *ways: NDArray[np.bool_]) -> torch.Tensor:

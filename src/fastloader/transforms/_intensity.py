@@ -6,6 +6,7 @@ import numpy as np
 import torch
 
 from fastloader._keyed import Draws
+from fastloader.transforms._blocks import blocks
 from fastloader.transforms._bounds import Bounds, check_bounds, draw_between
 from fastloader.transforms._pixels import empty_images, per_image
 from fastloader.transforms._transform import IntensityTransform
@@ -102,6 +103,12 @@ class RandomGamma(IntensityTransform):
             draws: Random numbers of the N images.
         """
         gammas = per_image(draw_between(draws, self.gamma), images)
+        changed = empty_images(images.shape, images)
+        for block in blocks(images):
+            self._bend(images[block], gammas[block], changed[block])
+        return _clamped(changed, self.clamp)
+
+    def _bend(self, images: torch.Tensor, gammas: torch.Tensor, out: torch.Tensor) -> None:
         if self.value_range is None:
             low, high = images.amin((1, 2, 3), True), images.amax((1, 2, 3), True)
         else:
@@ -109,12 +116,14 @@ class RandomGamma(IntensityTransform):
         extent = high - low
         # A constant image has no extent; it stays as it is with any other one.
         extent = torch.where(extent == 0, torch.ones_like(extent), extent)
-        relative = (images - low).div_(extent)
+        torch.sub(images, low, out=out).div_(extent)
         if self.value_range is None:  # nothing lies below the range
-            changed = _power(relative, gammas)
+            _raise(out, gammas)
         else:
-            changed = _power(relative.abs(), gammas).copysign_(relative)
-        return _clamped(changed.mul_(extent).add_(low), self.clamp)
+            signs = out.clone()
+            _raise(out.abs_(), gammas)
+            out.copysign_(signs)
+        out.mul_(extent).add_(low)
 
 
 @dataclass(frozen=True)
@@ -139,20 +148,30 @@ class GaussianNoise(IntensityTransform):
             draws: Random numbers of the N images.
         """
         std = per_image(draw_between(draws, self.std), images)
-        noise = draws.normal_like(images).to(images.dtype)
-        return _clamped(noise.mul_(std).add_(images), self.clamp)
+        noisy = empty_images(images.shape, images)
+        for block in blocks(images):
+            self._add_noise(images[block], std[block], draws.take(block), noisy[block])
+        return _clamped(noisy, self.clamp)
+
+    def _add_noise(
+        self, images: torch.Tensor, std: torch.Tensor, draws: Draws, out: torch.Tensor
+    ) -> None:
+        if out.dtype == torch.float32:
+            draws.normal_like(images, out=out)
+        else:
+            out.copy_(draws.normal_like(images))
+        out.mul_(std).add_(images)
 
 
-def _power(values: torch.Tensor, exponents: torch.Tensor) -> torch.Tensor:
-    """Raise to a power, in place where that is possible."""
+def _raise(values: torch.Tensor, exponents: torch.Tensor) -> None:
+    """Raise to a power, in place."""
     if values.device.type != "cpu":
-        return values.pow_(exponents)
+        values.pow_(exponents)
+        return
     # The last bit of a power depends on where in the array it is computed (torch), or on the
     # strides of the exponent (NumPy). One call for each image makes all of them alike.
-    powers = values.contiguous().numpy()
-    for image, exponent in zip(powers, exponents.flatten().numpy(), strict=True):
+    for image, exponent in zip(values.numpy(), exponents.flatten().numpy(), strict=True):
         np.power(image, exponent, out=image)
-    return torch.from_numpy(powers)
 
 
 def _check_clamp(clamp: tuple[float, float] | None) -> None:

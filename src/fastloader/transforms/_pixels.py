@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from fastloader._buffers import empty_batch
 from fastloader.errors import SettingsError
+from fastloader.transforms._blocks import blocks
 
 __all__ = [
     "Fill",
@@ -18,8 +19,10 @@ __all__ = [
     "check_fill",
     "empty_images",
     "fill_value",
+    "is_computable",
     "mean_of_planes",
     "per_image",
+    "write_rounded",
 ]
 
 Fill: TypeAlias = float | Literal["mean"]
@@ -64,6 +67,15 @@ def as_computable(pixels: torch.Tensor) -> torch.Tensor:
     return pixels.to(torch.float32 if pixels.dtype in _NARROW else torch.float64)
 
 
+def is_computable(pixels: torch.Tensor) -> bool:
+    """Return whether the values are what `as_computable` would make of them.
+
+    Args:
+        pixels: Tensor of any real dtype.
+    """
+    return pixels.dtype in {torch.float32, torch.float64}
+
+
 def as_dtype(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """Return computed values in the dtype they came from.
 
@@ -74,14 +86,29 @@ def as_dtype(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
         values: float32 or float64 tensor; it is written to if `dtype` is an integer type.
         dtype: The wanted type.
     """
+    return _rounded(values, dtype).to(dtype)
+
+
+def write_rounded(values: torch.Tensor, out: torch.Tensor) -> None:
+    """Write computed values into a tensor, as `as_dtype` has them.
+
+    Args:
+        values: float32 or float64 tensor; it is written to if that of `out` is an integer
+            type.
+        out: Tensor of the same shape and the wanted type.
+    """
+    out.copy_(_rounded(values, out.dtype))
+
+
+def _rounded(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     if dtype.is_floating_point:
-        return values.to(dtype)
+        return values
     bounds = torch.iinfo(dtype)
     # The nearest float to 2**63 - 1 is 2**63, which does not fit: stay one float below.
     highest = float(bounds.max)
     if highest > bounds.max:
         highest = float(np.nextafter(highest, 0.0))
-    return values.round_().clamp_(bounds.min, highest).to(dtype)
+    return values.round_().clamp_(bounds.min, highest)
 
 
 def empty_images(shape: Sequence[int], like: torch.Tensor) -> torch.Tensor:
@@ -122,6 +149,14 @@ def mean_of_planes(images: torch.Tensor) -> torch.Tensor:
         float64, shape ``(N, C, 1, 1)``.
     """
     num_pixels = images.shape[2] * images.shape[3]
+    sums = torch.empty((*images.shape[:2], 1), dtype=torch.float64, device=images.device)
+    for block in blocks(images):
+        sums[block] = _sums_of_planes(images[block])
+    return (sums / num_pixels)[..., None]
+
+
+def _sums_of_planes(images: torch.Tensor) -> torch.Tensor:
+    num_pixels = images.shape[2] * images.shape[3]
     sums = images.reshape(*images.shape[:2], num_pixels).to(torch.float64)
     while sums.shape[2] > 1:
         half = sums.shape[2] // 2
@@ -129,7 +164,7 @@ def mean_of_planes(images: torch.Tensor) -> torch.Tensor:
         if sums.shape[2] % 2:
             added[:, :, 0] += sums[:, :, -1]
         sums = added
-    return (sums / num_pixels)[..., None]
+    return sums
 
 
 def check_fill(fill: Fill) -> None:

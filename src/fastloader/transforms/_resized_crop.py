@@ -1,6 +1,7 @@
 """Random resized crop: a window of any size and shape, brought to one size."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -8,8 +9,9 @@ from numpy.typing import NDArray
 
 from fastloader._keyed import Draws
 from fastloader.errors import SettingsError
+from fastloader.transforms._blocks import blocks
 from fastloader.transforms._bounds import check_bounds, check_size
-from fastloader.transforms._pixels import as_movable, per_image
+from fastloader.transforms._pixels import as_movable, empty_images, per_image
 from fastloader.transforms._transform import IntensityTransform
 
 __all__ = ["RandomResizedCrop"]
@@ -28,6 +30,7 @@ class RandomResizedCrop(IntensityTransform):
     from the nearest pixel.
     """
 
+    _makes_blocks: ClassVar[bool] = True
     size: int | tuple[int, int]
     """Height and width of the result in pixels; one number for a square."""
     area: tuple[float, float] = (0.08, 1.0)
@@ -51,9 +54,14 @@ class RandomResizedCrop(IntensityTransform):
         """
         top, left, height, width = self.windows(images.shape[2:], draws)
         out_height, out_width = check_size("size", self.size)
-        rows = _taps(top, height, out_height)
-        columns = _taps(left, width, out_width)
-        return _resampled(_resampled(images, *rows, axis=2), *columns, axis=3)
+        rows, row_weights = _taps(top, height, out_height)
+        columns, column_weights = _taps(left, width, out_width)
+        shape = (*images.shape[:2], out_height, out_width)
+        changed = empty_images(shape, images)
+        for block in blocks(images):
+            cut = _resampled(images[block], rows[block], row_weights[block], axis=2)
+            changed[block] = _resampled(cut, columns[block], column_weights[block], axis=3)
+        return changed
 
     def apply_to_labels(self, labels: torch.Tensor, draws: Draws) -> torch.Tensor:
         """Cut and resize labels, each from the nearest pixel; see `Transform.apply_to_labels`.

@@ -1,14 +1,23 @@
 """What a transform is: a value that changes images with the random numbers it is given."""
 
-from typing import Any
+from contextlib import nullcontext
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 
 from fastloader._arrays import as_tensor
+from fastloader._buffers import allocating_with
 from fastloader._keyed import Draws
 from fastloader.errors import ShapeError
-from fastloader.transforms._pixels import as_computable, as_dtype, as_movable
+from fastloader.transforms._blocks import blocks
+from fastloader.transforms._pixels import (
+    as_computable,
+    as_movable,
+    empty_images,
+    is_computable,
+    write_rounded,
+)
 
 __all__ = ["GeometricTransform", "IntensityTransform", "Transform"]
 
@@ -153,6 +162,9 @@ class IntensityTransform(Transform):
     end at the bounds of their type.
     """
 
+    _makes_blocks: ClassVar[bool] = False
+    """Whether `compute` is better at dividing a batch than `apply` is."""
+
     def compute(self, images: torch.Tensor, draws: Draws) -> torch.Tensor:
         """Return the images with other values; the method to write.
 
@@ -172,4 +184,16 @@ class IntensityTransform(Transform):
             images: Shape ``(N, C, H, W)``, any real dtype.
             draws: Random numbers of the N images.
         """
-        return as_dtype(self.compute(as_computable(images), draws), images.dtype)
+        if is_computable(images):
+            return self.compute(images, draws)
+        changed = torch.empty(0)
+        at_once = self._makes_blocks or len(images) == 0
+        for block in [slice(None)] if at_once else blocks(images):
+            # Blocks are small and come back from the heap; a whole batch would bring new pages.
+            with nullcontext() if at_once else allocating_with(None):
+                computed = self.compute(as_computable(images[block]), draws.take(block))
+            if not block.start:
+                changed = empty_images((len(images), *computed.shape[1:]), images)
+            for part in blocks(computed):
+                write_rounded(computed[part], changed[block][part])
+        return changed

@@ -1,0 +1,75 @@
+"""Windows of one size cut out of images, which may reach over the edge."""
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fastloader.transforms._pixels import empty_images
+
+__all__ = ["cut_windows"]
+
+
+def cut_windows(
+    images: torch.Tensor,
+    top: NDArray[np.int64],
+    left: NDArray[np.int64],
+    size: tuple[int, int],
+    fill: torch.Tensor,
+) -> torch.Tensor:
+    """Cut a window out of each image.
+
+    Args:
+        images: Shape ``(N, C, H, W)``, of a dtype that torch can move.
+        top: First row of each window, negative above the image, shape ``(N,)``.
+        left: First column, alike.
+        size: Height and width of the windows.
+        fill: What pixels outside the image become, one value of the dtype.
+    """
+    if images.device.type == "cpu":
+        return _cut_one_by_one(images, top, left, size, fill)
+    return _cut_at_once(images, top, left, size, fill)
+
+
+def _cut_one_by_one(
+    images: torch.Tensor,
+    top: NDArray[np.int64],
+    left: NDArray[np.int64],
+    size: tuple[int, int],
+    fill: torch.Tensor,
+) -> torch.Tensor:
+    # Slices are copied row by row; a gather would look at each pixel.
+    height, width = images.shape[2:]
+    batch = empty_images((*images.shape[:2], *size), images)
+    value = fill.item()
+    for image, row, column, window in zip(
+        images.numpy(), top.tolist(), left.tolist(), batch.numpy(), strict=True
+    ):
+        first_row, end_row = max(row, 0), min(row + size[0], height)
+        first_column, end_column = max(column, 0), min(column + size[1], width)
+        if (end_row - first_row, end_column - first_column) == size:
+            window[:] = image[:, first_row:end_row, first_column:end_column]
+            continue
+        window.fill(value)
+        if first_row < end_row and first_column < end_column:
+            window[
+                :, first_row - row : end_row - row, first_column - column : end_column - column
+            ] = image[:, first_row:end_row, first_column:end_column]
+    return batch
+
+
+def _cut_at_once(
+    images: torch.Tensor,
+    top: NDArray[np.int64],
+    left: NDArray[np.int64],
+    size: tuple[int, int],
+    fill: torch.Tensor,
+) -> torch.Tensor:
+    rows = torch.from_numpy(top[:, None] + np.arange(size[0])).to(images.device)
+    columns = torch.from_numpy(left[:, None] + np.arange(size[1])).to(images.device)
+    height, width = images.shape[2:]
+    numbers = torch.arange(len(images), device=images.device)[:, None, None]
+    y, x = rows.clamp(0, height - 1)[:, :, None], columns.clamp(0, width - 1)[:, None, :]
+    cut = images.permute(0, 2, 3, 1)[numbers, y, x].permute(0, 3, 1, 2)
+    is_inside = ((rows >= 0) & (rows < height))[:, None, :, None]
+    is_inside = is_inside & ((columns >= 0) & (columns < width))[:, None, None, :]
+    return torch.where(is_inside, cut, fill.to(images.device))
