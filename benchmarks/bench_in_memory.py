@@ -6,9 +6,11 @@ the next one is asked for. ``--images small`` are 60,000 uint8 images of 3x32x32
 
 Baseline: the fastest of stock `DataLoader` with 0, 1 and 2 workers (persistent, four batches
 ahead) over a dataset that indexes the tensors, and over `TensorDataset`.
+All run with torch's own number of threads.
 
 FastLoader gets the `TensorDataset` and no option but batch size and shuffle. It also gets the
-dataset that indexes, with 0 workers, of which it knows nothing.
+dataset that indexes, with 0 workers, of which it knows nothing. The limit is the gather alone, into
+buffers that exist.
 
 Command: ``python benchmarks/bench_in_memory.py --images small --json out.json``
 """
@@ -20,6 +22,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from _harness import Benchmark, Run, Work
 from fastloader import FastLoader
+from fastloader.datasets._gather import gather_rows
 
 _BATCH_SIZE = 256
 
@@ -70,7 +73,6 @@ def _epochs_of(loader: DataLoader[tuple[torch.Tensor, ...]]) -> Run:
 
 def stock(images: str, smoke: bool, num_workers: int, adapted: bool = False) -> Run:
     """Stock's loader, set up as well as it can be."""
-    torch.set_num_threads(1)
     options = {"persistent_workers": True, "prefetch_factor": 4} if num_workers else {}
     return _epochs_of(
         DataLoader(
@@ -85,11 +87,28 @@ def stock(images: str, smoke: bool, num_workers: int, adapted: bool = False) -> 
 
 def fast(images: str, smoke: bool, adapted: bool) -> Run:
     """FastLoader as it comes, or with samples one by one in this process."""
-    torch.set_num_threads(1)
     dataset = _make_dataset(images, smoke, adapted)
     if adapted:
         return _epochs_of(FastLoader(dataset, _BATCH_SIZE, shuffle=True))
     return _epochs_of(FastLoader(dataset, _BATCH_SIZE, shuffle=True, num_workers=0))
+
+
+def limit(images: str, smoke: bool) -> Run:
+    """The gather alone, into two buffers that exist: what no loader can beat."""
+    pixels, labels = _make_images(images, smoke)
+    outs = [torch.empty((_BATCH_SIZE, *pixels.shape[1:]), dtype=pixels.dtype) for _ in range(2)]
+
+    def run() -> Work:
+        order = torch.randperm(len(pixels)).numpy()
+        batches = nbytes = 0
+        for start in range(0, len(pixels), _BATCH_SIZE):
+            positions = order[start : start + _BATCH_SIZE]
+            gathered = gather_rows(pixels, positions, outs[batches % 2][: len(positions)])
+            batches += 1
+            nbytes += gathered.nbytes + labels[positions].nbytes
+        return Work(samples=len(pixels), batches=batches, nbytes=nbytes)
+
+    return run
 
 
 def main() -> None:
@@ -106,6 +125,7 @@ def main() -> None:
     )
     benchmark.add("FastLoader", fast, adapted=True, **given)
     benchmark.add("FastLoader, samples one by one", fast, adapted=False, **given)
+    benchmark.add("limit: gather alone", limit, **given)
     benchmark.main(baseline="stock")
 
 

@@ -47,9 +47,11 @@ def test_an_error_of_any_batch_is_raised(in_thread, bad):
         if batch == bad:
             raise KeyError("pixels")
 
-    with (
-        pytest.raises(KeyError, match="pixels"),
-        WriteBehind(write, in_thread=in_thread) as behind,
-    ):
+    with pytest.raises(KeyError, match="pixels"):
+        write_five(write, in_thread)
+
+
+def write_five(write, in_thread):
+    with WriteBehind(write, in_thread=in_thread) as behind:
         for number in range(5):
             behind(number, None)

@@ -17,6 +17,7 @@ from torch.utils.data import (
 )
 
 from fastloader._buffers import empty_batch
+from fastloader.datasets._gather import gather_rows
 from fastloader.datasets._wrapper import DatasetWrapper
 from fastloader.sampling._compact import IndexList
 from fastloader.typing import Batch, BatchedDataset, Sample
@@ -95,8 +96,7 @@ class _Tensors(_Adapter):
         positions = _as_positions(indices, self._length)
         if positions is None:
             return self._collate_samples(indices)
-        rows_wanted = torch.from_numpy(positions)
-        batch = [rows.select(rows_wanted) for rows in self._rows]
+        batch = [rows.select(positions) for rows in self._rows]
         return batch[0] if self._is_bare else batch
 
 
@@ -271,13 +271,13 @@ class _Rows:
         self._shape = tuple(self._source.shape[1:])
         self._copies = tensor.device.type == "cpu" and not tensor.requires_grad
 
-    def select(self, positions: torch.Tensor) -> torch.Tensor:
+    def select(self, positions: npt.NDArray[np.int64]) -> torch.Tensor:
         source = self._source
         if self._copies:
-            out = empty_batch((positions.shape[0], *self._shape), source.dtype)
-            rows = torch.index_select(source, 0, positions, out=out)
+            out = empty_batch((len(positions), *self._shape), source.dtype)
+            rows = gather_rows(source, positions, out)
         else:
-            rows = source.index_select(0, positions.to(source.device))
+            rows = source.index_select(0, torch.from_numpy(positions).to(source.device))
         if source.dtype is not self._dtype:
             rows = rows.view(self._dtype)
         return rows if self._inverse is None else rows.permute(self._inverse)

@@ -1,0 +1,61 @@
+"""Copies rows of a tensor into a batch, with several threads where it is large."""
+
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+__all__ = ["gather_rows"]
+
+PART_BYTES = 4 << 20
+"""For each thread, at least: below it, starting the thread takes longer than the copy."""
+
+
+def gather_rows(
+    source: torch.Tensor, positions: npt.NDArray[np.int64], out: torch.Tensor
+) -> torch.Tensor:
+    """Write ``source[positions]`` to `out`.
+
+    Uses as many threads as torch may (`torch.set_num_threads`). They are not torch's own, whose
+    calling thread spins while it waits for the others: costly where cores are shared.
+
+    Args:
+        source: Rows along the first axis, on the CPU, shape ``(N, ...)``.
+        positions: Rows to take, shape ``(B,)``.
+        out: Contiguous, of the dtype of `source`, shape ``(B, ...)``.
+
+    Returns:
+        `out`.
+
+    Raises:
+        IndexError: If a position is outside of `source`.
+    """
+    num_threads = min(torch.get_num_threads(), out.nbytes // PART_BYTES, len(positions))
+    if num_threads < 2 or not source.is_contiguous() or not _are_inside(positions, len(source)):
+        return torch.index_select(source, 0, torch.from_numpy(positions), out=out)
+    rows, target = _as_bytes(source), _as_bytes(out)
+    edges = np.linspace(0, len(positions), num_threads + 1).astype(int).tolist()
+
+    def copy(start: int, stop: int) -> None:
+        # "clip" writes straight to `out`; "raise", the default, makes a copy first.
+        np.take(rows, positions[start:stop], axis=0, out=target[start:stop], mode="clip")
+
+    first, *others = pairwise(edges)
+    with ThreadPoolExecutor(num_threads - 1, "fastloader-gather") as pool:
+        under_way = [pool.submit(copy, start, stop) for start, stop in others]
+        copy(*first)
+    for part in under_way:
+        part.result()
+    return out
+
+
+def _are_inside(positions: npt.NDArray[np.int64], length: int) -> bool:
+    return bool(positions.min() >= 0 and positions.max() < length)
+
+
+def _as_bytes(tensor: torch.Tensor) -> npt.NDArray[np.uint8]:
+    """View rows as bytes, since NumPy lacks some dtypes of torch's."""
+    rows: npt.NDArray[np.uint8] = tensor.reshape(len(tensor), -1).view(torch.uint8).numpy()
+    return rows

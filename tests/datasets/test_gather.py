@@ -1,0 +1,51 @@
+"""Rows gathered by several threads are those that one would gather."""
+
+import numpy as np
+import pytest
+import torch
+
+from fastloader.datasets._gather import PART_BYTES, gather_rows
+
+DTYPES = [torch.uint8, torch.bool, torch.bfloat16, torch.float32, torch.complex64, torch.int64]
+
+
+@pytest.fixture(params=[1, 2, 5])
+def num_threads(request):
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield request.param
+    torch.set_num_threads(before)
+
+
+def make_rows(dtype, num_rows=40):
+    row_elements = 3 * PART_BYTES // 30 // dtype.itemsize
+    return torch.randint(0, 2, (num_rows, 2, row_elements // 2)).to(dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_rows_are_those_of_indexing(dtype, num_threads, no_leaks):
+    source = make_rows(dtype)
+    positions = np.random.default_rng(0).integers(0, 40, 37)
+    out = torch.empty((37, *source.shape[1:]), dtype=dtype)
+
+    gathered = gather_rows(source, positions, out)
+
+    assert gathered is out
+    assert torch.equal(out.view(torch.uint8), source[positions].view(torch.uint8))
+
+
+def test_rows_of_a_slice_are_found(num_threads):
+    source = make_rows(torch.uint8)[:, :, ::2]
+    positions = np.arange(39, -1, -1)
+    out = torch.empty(source.shape, dtype=torch.uint8)
+
+    assert torch.equal(gather_rows(source, positions, out), source.flip(0))
+
+
+@pytest.mark.parametrize("bad", [40, -1])
+def test_a_position_outside_is_an_error(bad, num_threads):
+    source = make_rows(torch.uint8)
+    positions = np.array([*range(39), bad])
+
+    with pytest.raises(IndexError):
+        gather_rows(source, positions, torch.empty_like(source))
