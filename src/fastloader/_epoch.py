@@ -167,7 +167,6 @@ def _plan_of(loader: Any) -> FetchPlan:
         is_iterable=isinstance(loader.dataset, IterableDataset),
         auto_collation=has_batches,
         collate_fn=loader.collate_fn,
-        batch_size=loader.batch_size,
         drop_last=loader.drop_last,
         batched=as_batched(loader.dataset) if default else None,
         on_error=loader.on_error,

@@ -45,7 +45,6 @@ def open_pool():
             "is_iterable": isinstance(dataset, Stream),
             "auto_collation": True,
             "collate_fn": default_collate,
-            "batch_size": 4,
             "drop_last": False,
             "batched": None,
             "on_error": "raise",
@@ -239,7 +238,7 @@ def test_a_batch_that_cannot_be_sent_is_an_error_at_once(open_pool):
 
 def test_batches_that_cannot_be_sent_can_be_made_here(open_pool):
     dataset = Unsendable()
-    plan = FetchPlan(dataset, False, True, list, 4, False, None, "raise")
+    plan = FetchPlan(dataset, False, True, list, False, None)
     scope = DrawScope(seed=3, epoch=0)
     maker = BatchMaker(plan, BufferPool(), scope=scope, rank=0, skipped=[])
     run = start(open_pool(dataset, collate_fn=list), in_fours(8), maker=maker)
@@ -329,7 +328,7 @@ def test_an_iterable_dataset_that_does_not_split_brings_a_warning(open_pool):
 
 
 def test_dropped_ends_of_an_iterable_dataset_bring_a_warning(open_pool):
-    pool = open_pool(Stream(14), drop_last=True, batch_size=8)
+    pool = open_pool(Stream(14), drop_last=True)
 
     run = start(pool, iter(lambda: [None] * 8, 0), is_iterable=True, drop_last=True)
 

@@ -26,8 +26,6 @@ class FetchPlan:
     auto_collation: bool
     """True if tasks are lists of indices, False if they are single ones."""
     collate_fn: Callable[[Any], Any]
-    batch_size: int | None
-    """Samples of a full batch, where the loader knows it."""
     drop_last: bool
     batched: BatchedDataset | None
     """Makes whole batches, if the dataset can and collate is torch's default."""

@@ -87,10 +87,6 @@ class FrameReader:
             return None
         return self._read_exactly(int.from_bytes(header, "little"))
 
-    def has_message(self) -> bool:
-        """Return True if `read` would not wait long."""
-        return bool(self._poll.poll(0))
-
     def _read_exactly(self, size_bytes: int) -> bytes | None:
         chunks = []
         while size_bytes:

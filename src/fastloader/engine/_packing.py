@@ -59,13 +59,6 @@ class SlotWriter:
             return None
         return torch.frombuffer(self._slot, dtype=dtype, count=count, offset=offset).view(shape)
 
-    def place_bytes(self, source: "memoryview | bytes") -> int | None:
-        """Copy bytes into the slot and return their offset, or None where there is no room."""
-        offset = self.allocate(len(source))
-        if offset is not None and self._slot is not None:
-            self._slot[offset : offset + len(source)] = source
-        return offset
-
     def place_memory(self, address: int, size_bytes: int) -> int | None:
         """Return the offset of memory that lies in the slot already, else copy it there.
 
