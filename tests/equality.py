@@ -34,5 +34,7 @@ def assert_same(expected, actual, path="batch"):
 
 def bits(tensor):
     """Bytes of the values in C order; works for every dtype, also those NumPy lacks."""
-    flat = tensor.detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
+    # A clone: a tensor of one element counts as contiguous whatever its strides are.
+    plain = tensor.detach().resolve_conj().resolve_neg()
+    flat = plain.clone(memory_format=torch.contiguous_format).reshape(-1)
     return flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b""

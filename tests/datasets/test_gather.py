@@ -42,6 +42,14 @@ def test_rows_of_a_slice_are_found(num_threads):
     assert torch.equal(gather_rows(source, positions, out), source.flip(0))
 
 
+def test_rows_of_one_element_are_found(num_threads):
+    source = torch.rand(1, 4 * PART_BYTES).t()
+    positions = np.arange(len(source))[::-1].copy()
+    out = torch.empty(len(source), 1)
+
+    assert torch.equal(gather_rows(source, positions, out), source.flip(0))
+
+
 @pytest.mark.parametrize("bad", [40, -1])
 def test_a_position_outside_is_an_error(bad, num_threads):
     source = make_rows(torch.uint8)

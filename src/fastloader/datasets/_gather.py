@@ -57,5 +57,8 @@ def _are_inside(positions: npt.NDArray[np.int64], length: int) -> bool:
 
 def _as_bytes(tensor: torch.Tensor) -> npt.NDArray[np.uint8]:
     """View rows as bytes, since NumPy lacks some dtypes of torch's."""
-    rows: npt.NDArray[np.uint8] = tensor.reshape(len(tensor), -1).view(torch.uint8).numpy()
+    # Flat first: an axis of one element may have any stride, and then has no view as bytes.
+    rows: npt.NDArray[np.uint8] = (
+        tensor.reshape(-1).view(torch.uint8).view(len(tensor), -1).numpy()
+    )
     return rows
