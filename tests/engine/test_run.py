@@ -249,6 +249,20 @@ def test_batches_that_cannot_be_sent_can_be_made_here(open_pool):
     assert run.num_made_here == 2
 
 
+def test_a_batch_made_here_may_have_all_its_samples_skipped(open_pool):
+    plan = FetchPlan(Unsendable(), False, True, list, False, None, on_error="skip")
+    unreadable = FetchPlan(
+        Faulty(8, faulty=[0, 1, 2, 3]), False, True, list, False, None, on_error="skip"
+    )
+    scope = DrawScope(seed=3, epoch=0)
+    maker = BatchMaker(unreadable, BufferPool(), scope=scope, rank=0, skipped=[])
+    run = start(open_pool(plan.dataset, collate_fn=list), in_fours(8), maker=maker)
+
+    made = batches_of(run)
+
+    assert [label for batch in made for _, label in batch] == [4, 5, 6, 7]
+
+
 def test_a_killed_worker_is_reported_with_signal_and_samples(open_pool):
     run = start(open_pool(Deadly(deadly_index=9)), in_fours(32))
 

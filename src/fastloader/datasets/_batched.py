@@ -1,5 +1,6 @@
 """Datasets that make whole batches: our protocol, and torch's own sets that can be adapted."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from operator import index as as_integer
 from typing import Any
@@ -60,7 +61,7 @@ def _keeps_up(cls: type, batched: str, single: str) -> bool:
     return False
 
 
-class _Adapter:
+class _Adapter(ABC):
     """A dataset of torch's, given a `get_batch`."""
 
     def __init__(self, dataset: Any) -> None:
@@ -75,8 +76,8 @@ class _Adapter:
     def __reduce__(self) -> tuple[Callable[[Any], Any], tuple[Any]]:
         return as_batched, (self._dataset,)
 
-    def get_batch(self, indices: Sequence[int], /) -> Batch:
-        raise NotImplementedError
+    @abstractmethod
+    def get_batch(self, indices: Sequence[int], /) -> Batch: ...
 
     def _collate_samples(self, indices: Sequence[Any]) -> Batch:
         """Make a batch the plain way, for what the fast way cannot or need not know."""

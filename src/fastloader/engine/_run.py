@@ -113,7 +113,9 @@ class PoolRun:
                 and reply.kind is ReplyKind.UNPICKLABLE
                 and self._options.maker
             ):
-                return self._make_here(pending.task, self._options.maker)
+                if made := self._make_here(pending.task, self._options.maker):
+                    return made
+                continue  # all its samples were skipped: the next one may have arrived
             if reply is not None and reply.kind in _ERRORS:
                 raise unpack_error(reply.body, self._place_of(pending))
         return []
