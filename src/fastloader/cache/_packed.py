@@ -1,13 +1,13 @@
 """Images of any sizes behind one another in one block of memory, which processes share."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from fastloader.shm import MemoryFile
+from fastloader.shm import MemoryFile, MemoryWriter
 
 __all__ = ["PackedImages"]
 
@@ -93,6 +93,11 @@ class PackedImages:
         else:
             target = self._block[offset_bytes : offset_bytes + pixels.nbytes]
             target[...] = pixels.reshape(-1).view(np.uint8)
+
+    @property
+    def writer(self) -> MemoryWriter | Callable[[int, npt.NDArray[Any]], None]:
+        """What puts pixels in their place: `write`, or the same on a file that can be shared."""
+        return self.write if self._file is None else MemoryWriter(self._file)
 
     @property
     def offsets(self) -> npt.NDArray[np.int64]:

@@ -131,7 +131,7 @@ class ImageStore:
         self._source.read_images(
             self._rows[positions][is_stored],
             images.offsets[is_stored],
-            images.write,
+            images.writer,
             channels=self._channels,
             on_rows=None if bar is None else bar.advance,
             num_threads=min(machine.rank_cpus, torch.get_num_threads()),  # 1 in a worker

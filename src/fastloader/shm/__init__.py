@@ -6,9 +6,11 @@ from fastloader.shm._memory_file import (
     collecting_memory_files,
     providing_memory_files,
 )
+from fastloader.shm._memory_writer import MemoryWriter
 
 __all__ = [
     "MemoryFile",
+    "MemoryWriter",
     "can_send_memory_files",
     "collecting_memory_files",
     "providing_memory_files",

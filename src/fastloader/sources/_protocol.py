@@ -13,7 +13,10 @@ ColumnValues: TypeAlias = npt.NDArray[Any] | list[Any]
 """Values of a metadata column: an array of numbers, or a list of anything, None for null."""
 
 WritePixels: TypeAlias = Callable[[int, npt.NDArray[Any]], None]
-"""Puts contiguous pixels at a position in memory, counted in bytes."""
+"""Puts contiguous pixels at a position in memory, counted in bytes.
+
+A `fastloader.shm.MemoryWriter` also lets a source make them where they stay, in this process or
+in children of it."""
 
 
 @dataclass(frozen=True, slots=True)
