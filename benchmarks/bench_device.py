@@ -66,11 +66,19 @@ def make_dataset(workload: Workload) -> Any:
     return TensorDataset(images, torch.arange(workload.num_samples))
 
 
-def prepare(kind: str, workload: str, workers: int, smoke: bool) -> Run:
-    """Return one epoch of batches onto the device."""
+def choose(workload: str, batches: int | None, smoke: bool) -> Workload:
+    """Return a workload with the length of epoch that was asked for."""
     chosen = WORKLOADS[workload]
     if smoke:
-        chosen = chosen._replace(num_samples=chosen.batch_size * 4)
+        batches = 4
+    if batches is None:
+        return chosen
+    return chosen._replace(num_samples=chosen.batch_size * batches)
+
+
+def prepare(kind: str, workload: str, workers: int, batches: int | None, smoke: bool) -> Run:
+    """Return one epoch of batches onto the device."""
+    chosen = choose(workload, batches, smoke)
     torch.manual_seed(0)
     options: dict[str, Any] = {"num_workers": workers, "shuffle": chosen.in_memory}
     if workers:
@@ -99,14 +107,14 @@ def prepare(kind: str, workload: str, workers: int, smoke: bool) -> Run:
     return run
 
 
-def prepare_limit(workload: str, smoke: bool) -> Run:
-    """Return copies of pinned memory, as many bytes as a tenth of an epoch."""
-    chosen = WORKLOADS[workload]
+def prepare_limit(workload: str, batches: int | None, smoke: bool) -> Run:
+    """Return copies of pinned memory, as many bytes as an epoch."""
+    chosen = choose(workload, batches, smoke)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     batch = torch.zeros(
         (chosen.batch_size, *chosen.shape), dtype=chosen.dtype, pin_memory=device == "cuda"
     )
-    num_batches = 2 if smoke else chosen.num_samples // chosen.batch_size
+    num_batches = chosen.num_samples // chosen.batch_size
     target = torch.empty_like(batch, device=device)
 
     def run() -> Work:
@@ -123,9 +131,14 @@ def main() -> None:
     benchmark = Benchmark(__doc__, max_bytes_per_second=3e12)
     benchmark.parser.add_argument("--workload", choices=WORKLOADS, default="float32")
     benchmark.parser.add_argument("--workers", type=int, nargs="+", default=[2, 8, 14])
+    benchmark.parser.add_argument("--batches", type=int, help="batches of an epoch")
     arguments = benchmark.arguments()
     chosen = WORKLOADS[arguments.workload]
-    common = {"workload": arguments.workload, "smoke": arguments.smoke}
+    common = {
+        "workload": arguments.workload,
+        "batches": arguments.batches,
+        "smoke": arguments.smoke,
+    }
     stock_workers = [0, *arguments.workers] if chosen.in_memory else arguments.workers
     for workers in stock_workers:
         name = f"stock, {workers} workers"

@@ -30,6 +30,7 @@ from fastloader.engine import (
 )
 from fastloader.sampling._epoch_order import EpochOrder
 from fastloader.stages import (
+    MOST_UNDER_WAY,
     AheadStream,
     BatchStream,
     DeviceStream,
@@ -134,6 +135,7 @@ class EpochOpener:
                 stall_seconds=loader.watchdog_seconds,
                 restarts_workers=loader.on_worker_death == "restart",
                 budget_bytes=loader._budget_bytes,  # noqa: SLF001
+                num_held=MOST_UNDER_WAY + 2 if device is not None else 2,
                 first_number=0,
                 live_state=partial(read_live_state, plan.dataset),
                 skipped=loader._skipped,  # noqa: SLF001

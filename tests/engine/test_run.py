@@ -74,6 +74,7 @@ def start(pool, order, **options):
         "stall_seconds": 60.0,
         "restarts_workers": False,
         "budget_bytes": 1 << 40,
+        "num_held": 2,
         "first_number": 0,
         "live_state": None,
         "skipped": [],

@@ -57,6 +57,34 @@ def test_any_view_keeps_the_slot(arena, look):
     assert arena.lend() is slot
 
 
+def test_whoever_writes_gets_slots_written_before(arena):
+    first, second = arena.lend(user=1), arena.lend(user=2)
+    arena.give_back(first)
+    arena.give_back(second)
+
+    assert arena.lend(user=1) is first
+    assert arena.lend(user=2) is second
+
+
+def test_a_single_free_slot_is_kept_for_who_wrote_to_it(arena):
+    mine = arena.lend(user=1)
+    arena.give_back(mine)
+
+    assert arena.lend(user=2) is not mine
+    assert arena.lend(user=1) is mine
+
+
+def test_spare_slots_of_another_user_are_taken_before_new_ones_are_made(arena):
+    spare = [arena.lend(user=1) for _ in range(3)]
+    for slot in spare:
+        arena.give_back(slot)
+
+    taken = [arena.lend(user=2) for _ in range(3)]
+
+    assert taken[:2] == spare[:2]
+    assert taken[2] not in spare
+
+
 def test_small_slots_go_when_larger_ones_are_needed(arena):
     arena.give_back(arena.lend())
 

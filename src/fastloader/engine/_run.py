@@ -164,7 +164,7 @@ class PoolRun:
                 self._order_is_ended = True
                 return
             self._send_live_state()
-            slot = self._pool.arena.lend()
+            slot = self._pool.arena.lend(worker)
             task = Task(
                 self._run,
                 self._num_sent,
@@ -193,6 +193,10 @@ class PoolRun:
                 stacklevel=2,
             )
         return max(1, affordable)
+
+    def _num_kept(self) -> int:
+        """Slots that the next batches, or the next epoch, will need again."""
+        return self._limit() + self._options.num_held + self._num_workers
 
     def _choose_worker(self) -> int | None:
         count = self._num_workers
@@ -285,7 +289,7 @@ class PoolRun:
         # Parts of the batch may lie in the old slot until the worker has moved them: it may be
         # lent again once the batch has come.
         self._pool.abandon(self._run, reply.number, pending.slot)
-        pending.slot = arena.lend()
+        pending.slot = arena.lend(pending.worker)
         self._pool.send(pending.worker, SlotOffer(self._run, reply.number, pending.slot.place))
 
     def _end_worker(self, worker: int, reply: Reply) -> None:
@@ -295,8 +299,8 @@ class PoolRun:
     def _open(self, slot: Slot, reply: Reply) -> Batch:
         arena = self._pool.arena
         self._pool.settle(reply)
-        if arena.num_free > 2 * self._limit():
-            arena.trim(self._limit())
+        if arena.num_free > 2 * self._num_kept():
+            arena.trim(self._num_kept())
         if reply.needed_bytes > COPIED_BYTES:
             return unpack(reply.body, arena.lease(slot))
         copied = slot.copy(reply.needed_bytes) if reply.needed_bytes else None
@@ -350,7 +354,7 @@ class PoolRun:
 
     def _finish(self) -> None:
         self._is_closed = True
-        self._pool.arena.trim(self._limit())
+        self._pool.arena.trim(self._num_kept())
         if self._options.is_iterable and self._options.drop_last and self._num_workers > 1:
             self._warn_of_drops()
 

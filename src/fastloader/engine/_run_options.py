@@ -27,6 +27,8 @@ class RunOptions:
     restarts_workers: bool
     budget_bytes: int
     """Bound of the memory in slots that batches ahead of the consumer may take."""
+    num_held: int
+    """Batches that the consumer's side holds at once, if the caller keeps none."""
     first_number: int
     """Number of the first batch; more than 0 when an epoch is resumed."""
     live_state: Callable[[], Any] | None

@@ -14,6 +14,7 @@ __all__ = ["Arena", "ArenaView", "Lease", "Pin", "Slot", "SlotPlace"]
 PAGE_BYTES = mmap.ALLOCATIONGRANULARITY
 FIRST_SLOT_BYTES = 1 << 20  # address space alone: pages are taken when they are written
 LARGEST_SHARED_EXTENT_BYTES = 64 << 20
+FEWEST_SPARE = 2  # who has so many free slots gives one to whoever has none
 SLACK = 17 / 16  # lets batches of slightly uneven size settle on one slot size
 MADV_REMOVE = getattr(mmap, "MADV_REMOVE", None)
 
@@ -57,11 +58,13 @@ class _Extent:
 class Slot:
     """A part of the arena in this process; holds one batch at a time."""
 
-    __slots__ = ("_extent", "place")
+    __slots__ = ("_extent", "place", "user")
 
     def __init__(self, extent: _Extent, place: SlotPlace) -> None:
         self._extent = extent
         self.place = place
+        self.user = 0
+        """Who writes to it, by a number of the owner's choice."""
 
     def buffer(self) -> Lease:
         """Return a new buffer over the slot's bytes."""
@@ -89,6 +92,10 @@ class Slot:
 class Arena:
     """Slots of equal size, made as they are needed and used again, last in first out.
 
+    Whoever writes to slots gets those it has written to before: a process that writes to
+    memory for the first time pays a page fault for every 4 kB of it, about as much as the
+    copy itself, whoever else has written there already.
+
     A slot is *lent* with a task and comes back in one of two ways: by `give_back` at once, or
     by `lease`, whose buffer gives it back when nothing refers to it any more. Nobody waits for
     a slot: while all are in use, `lend` makes another. Slots are cut from extents, one mapping
@@ -111,13 +118,13 @@ class Arena:
         self.num_slots = 0
         """Slots with memory: free, lent, or under batches that somebody keeps."""
         self._end_bytes = PAGE_BYTES
-        self._free: deque[Slot] = deque()
+        self._free: dict[int, deque[Slot]] = {}  # by user
         self._unused: list[Slot] = []  # of the newest extent: never lent, so without pages
 
     @property
     def num_free(self) -> int:
         """Slots with memory that wait for a task."""
-        return len(self._free)
+        return sum(map(len, self._free.values()))
 
     def require(self, size_bytes: int) -> None:
         """Make slots of at least `size_bytes` from now on; smaller ones go as they are met."""
@@ -125,39 +132,57 @@ class Arena:
             self.slot_bytes = _whole_pages(int(size_bytes * SLACK))
             self._unused.clear()
 
-    def lend(self) -> Slot:
-        """Return a slot of at least `slot_bytes`: a free one, else a new one."""
-        while self._free:
-            slot = self._free.pop()  # only this thread pops
-            if slot.place.size_bytes >= self.slot_bytes:
-                return slot
-            self._drop(slot)
-        if not self._unused:
-            self._extend()
-        self.num_slots += 1
-        return self._unused.pop()
+    def lend(self, user: int = 0) -> Slot:
+        """Return a slot of at least `slot_bytes`: a free one, else a new one.
+
+        Args:
+            user: Who is to write to it.
+        """
+        slot = self._take_free(user)
+        if slot is None:
+            if not self._unused:
+                self._extend()
+            self.num_slots += 1
+            slot = self._unused.pop()
+        slot.user = user
+        return slot
 
     def give_back(self, slot: Slot) -> None:
         """Take back a slot that no batch lies in; safe in any thread."""
-        self._free.append(slot)
+        self._free[slot.user].append(slot)
 
     def lease(self, slot: Slot) -> Lease:
         """Return a buffer over a lent slot that gives the slot back when it is gone."""
         buffer = slot.buffer()
         # At exit the process's memory goes as a whole: finalizers would only cost time.
-        weakref.finalize(buffer, self._free.append, slot).atexit = False
+        weakref.finalize(buffer, self._free[slot.user].append, slot).atexit = False
         return buffer
 
     def trim(self, num_kept: int) -> None:
         """Give the memory of free slots beyond `num_kept` back to the system."""
-        while len(self._free) > num_kept:
-            self._drop(self._free.popleft())
+        while self.num_free > num_kept:
+            self._drop(max(self._free.values(), key=len).popleft())
 
     def close(self) -> None:
         """Give the descriptor and free slots back; leased ones live until they are dropped."""
         self._unused.clear()
         self._free.clear()
         self.file.close()
+
+    def _take_free(self, user: int) -> Slot | None:
+        """Return the user's own newest slot, or the oldest of another one who has several."""
+        own = self._free.setdefault(user, deque())
+        while True:  # only this thread takes slots out
+            if own:
+                slot = own.pop()
+            else:
+                most = max(self._free.values(), key=len)
+                if len(most) < FEWEST_SPARE:
+                    return None
+                slot = most.popleft()
+            if slot.place.size_bytes >= self.slot_bytes:
+                return slot
+            self._drop(slot)
 
     def _extend(self) -> None:
         shared = min(self.num_slots, LARGEST_SHARED_EXTENT_BYTES // self.slot_bytes)

@@ -1,12 +1,13 @@
 """Streams of batches in, streams of batches out."""
 
 from fastloader.stages._ahead import AheadStream
-from fastloader.stages._device import DeviceStream, lock_pages
+from fastloader.stages._device import MOST_UNDER_WAY, DeviceStream, lock_pages
 from fastloader.stages._pinned import PinnedStream
 from fastloader.stages._stream import BatchStream
 from fastloader.stages._tree import map_tensors
 
 __all__ = [
+    "MOST_UNDER_WAY",
     "AheadStream",
     "BatchStream",
     "DeviceStream",

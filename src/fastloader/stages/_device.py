@@ -10,9 +10,12 @@ from fastloader.stages._stream import BatchStream
 from fastloader.stages._tree import map_tensors
 from fastloader.typing import Batch
 
-__all__ = ["DeviceStream", "lock_pages"]
+__all__ = ["MOST_UNDER_WAY", "DeviceStream", "lock_pages"]
 
 AHEAD = 2
+MOST_UNDER_WAY = 6
+"""Copies that may be queued at once. A training loop that runs ahead of its device would else
+ask for slot after slot, each of which has to be made and locked while copies wait."""
 
 
 def lock_pages(address: int, size_bytes: int) -> Callable[[], None]:
@@ -55,7 +58,8 @@ class DeviceStream:
     """A stream whose batches arrive on a device.
 
     Copies are queued on a side stream while the consumer computes on the batch before; the
-    consumer's stream waits for the copy's event, the host waits for nothing. What a batch was
+    consumer's stream waits for the copy's event, the host waits for nothing, unless so many
+    copies are queued that the connection to the device is what the loop is waiting for. What a batch was
     copied from is held until its event has passed, so its memory may be registered memory of
     our own, of which torch knows nothing.
 
@@ -102,6 +106,8 @@ class DeviceStream:
             self._ahead.append(self._start_copy(ready.pop()))
 
     def _start_copy(self, batch: Batch) -> _Copy:
+        if len(self._under_way) == MOST_UNDER_WAY:
+            self._under_way.popleft().event.synchronize()
         with self._module.device(self._device), self._module.stream(self._stream):
             moved = map_tensors(batch, self._move, self._move_by_itself)
             event = self._module.Event()
