@@ -6,12 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fastloader.errors import ImageDataError, SourceError
+from fastloader.errors import ImageDataError, SettingsError, SourceError
 from fastloader.sources import ParquetSource, ome_arrow_type
 from tests.ome_arrow_tables import (
     image_array,
@@ -538,3 +539,54 @@ def test_the_canonical_type_is_that_of_ome_arrow():
 
     assert ome_arrow_type() == meta.OME_ARROW_STRUCT
     assert ome_arrow_type(encoding="bytes") == meta.OME_ARROW_BYTE_STRUCT
+
+
+@pytest.fixture
+def measured(tmp_path):
+    values = [ome_arrow_value(random_image((1, 1, 1, 3, 4)))] * 6
+    columns = {"area": [1.0, 2.0, None, 4.0, 5.0, 6.0], "well": ["A", "B"] * 3}
+    return write_images(tmp_path / "a.parquet", values, **columns)
+
+
+@pytest.mark.parametrize(
+    ("condition", "rows"),
+    [
+        (pc.field("area") > 1.5, [1, 3, 4, 5]),
+        ((pc.field("area") < 5) & (pc.field("well") == "A"), [0]),
+        (pc.field("area").is_null(), [2]),
+        (pc.field("well") == "C", []),
+    ],
+    ids=["nulls left out", "two columns", "is null", "none"],
+)
+def test_rows_are_found_by_a_condition(measured, condition, rows):
+    assert ParquetSource(measured).find_rows(condition).tolist() == rows
+
+
+def test_row_groups_that_statistics_exclude_are_not_read(measured):
+    content = bytearray(measured.read_bytes())
+    group = pq.ParquetFile(measured).metadata.row_group(0)
+    names = [group.column(i).path_in_schema for i in range(group.num_columns)]
+    column = group.column(names.index("area"))
+    first = column.dictionary_page_offset or column.data_page_offset
+    content[first : first + column.total_compressed_size] = (
+        b"\xff" * column.total_compressed_size
+    )
+    measured.write_bytes(content)
+
+    assert ParquetSource(measured).find_rows(pc.field("area") > 3).tolist() == [3, 4, 5]
+    with pytest.raises(SourceError):
+        ParquetSource(measured).find_rows(pc.field("area") > 1)
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [pc.field("nosuch") == 1, pc.field("area") == "x"],
+    ids=["no such column", "another type"],
+)
+def test_a_condition_that_does_not_fit_is_refused(measured, condition):
+    with pytest.raises(SettingsError, match=r"a\.parquet: the condition .* cannot be applied"):
+        ParquetSource(measured).find_rows(condition)
+
+
+def test_the_number_of_rows_is_known_without_reading_any(measured):
+    assert ParquetSource(measured).num_rows == 6

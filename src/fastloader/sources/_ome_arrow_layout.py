@@ -1,5 +1,6 @@
 """How a column stores its images: found by field names, since types and order vary."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,7 +9,15 @@ import pyarrow as pa
 from fastloader.errors import SourceError
 from fastloader.sources._arrow_buffers import numpy_dtype
 
-__all__ = ["CHUNK_PLACE", "PLANE_PLACE", "SIZES", "ColumnLayout", "find_image_columns"]
+__all__ = [
+    "CHUNK_PLACE",
+    "PLANE_PLACE",
+    "SIZES",
+    "ColumnLayout",
+    "choose_image_column",
+    "find_image_columns",
+    "listed",
+]
 
 SIZES = ("size_t", "size_c", "size_z", "size_y", "size_x")
 CHUNK_PLACE = ("t", "c", "z", "y", "x", "shape_z", "shape_y", "shape_x")
@@ -77,6 +86,38 @@ class ColumnLayout:
 def find_image_columns(schema: pa.Schema) -> list[str]:
     """Return the names of the columns that are OME-Arrow images."""
     return [field.name for field in schema if _is_ome_arrow(field.type)]
+
+
+def choose_image_column(schema: pa.Schema, wanted: str | None, path: str) -> str:
+    """Return the column to read images from.
+
+    Args:
+        schema: Of the table.
+        wanted: Name that the caller gave, if any.
+        path: File or table, for error messages.
+
+    Raises:
+        SourceError: If the column is missing, or none was named and not exactly one has images.
+    """
+    candidates = find_image_columns(schema)
+    if wanted is not None:
+        if wanted not in schema.names:
+            raise SourceError(
+                f"{path} has no column {wanted!r}; its columns of images are "
+                f"{listed(candidates)}."
+            )
+        return wanted
+    if len(candidates) != 1:
+        raise SourceError(
+            f"{path} has {len(candidates)} columns of OME-Arrow images ({listed(candidates)}): "
+            f"expected one, or image_column= to say which."
+        )
+    return candidates[0]
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return names as a list in a sentence."""
+    return ", ".join(repr(name) for name in names) or "none"
 
 
 def _is_ome_arrow(kind: pa.DataType) -> bool:

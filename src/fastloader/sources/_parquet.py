@@ -11,14 +11,20 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+from pyarrow.fs import LocalFileSystem
 
 from fastloader.errors import ImageDataError, SourceError
 from fastloader.sources._arrow_buffers import list_bounds, numpy_dtype
+from fastloader.sources._conditions import explaining, scan_condition
 from fastloader.sources._ome_arrow_layout import (
     PLANE_PLACE,
     SIZES,
     ColumnLayout,
+    choose_image_column,
     find_image_columns,
+    listed,
 )
 from fastloader.sources._ome_arrow_pixels import PixelWriter
 from fastloader.sources._ome_arrow_table import ImageTableReader
@@ -73,7 +79,7 @@ class ParquetSource:
         """
         self._file = ParquetHandle(path)
         schema = self._file.open().schema_arrow
-        self._column = _choose_column(schema, image_column, self._file.path)
+        self._column = choose_image_column(schema, image_column, self._file.path)
         images = {*find_image_columns(schema), self._column}
         self._column_names = tuple(name for name in schema.names if name not in images)
         self._layout = ColumnLayout.of(schema.field(self._column).type, self.where)
@@ -89,6 +95,11 @@ class ParquetSource:
     def fingerprint(self) -> str:
         """Hash of the file's size and of its footer, which has sizes and places of all data."""
         return self._file.fingerprint
+
+    @property
+    def num_rows(self) -> int:
+        """Number of rows, with and without an image."""
+        return int(self._file.group_starts[-1])
 
     @property
     def column_names(self) -> tuple[str, ...]:
@@ -142,7 +153,7 @@ class ParquetSource:
         if name not in self._column_names:
             raise SourceError(
                 f"{self._file.path} has no column {name!r} beside its images; it has "
-                f"{_listed(self._column_names)}."
+                f"{listed(self._column_names)}."
             )
         with self._file.reading():
             column = self._file.open().read(columns=[name], use_threads=False).column(name)
@@ -150,6 +161,30 @@ class ParquetSource:
                 values: list[Any] = column.to_pylist()
                 return values
             return np.concatenate([np.from_dlpack(chunk) for chunk in column.chunks])
+
+    def find_rows(self, condition: pc.Expression) -> Integers:
+        """Return the numbers of the rows that meet a condition, ascending.
+
+        Row groups whose statistics exclude it are not read.
+
+        Args:
+            condition: Over columns that hold no images; where it is null, a row is left out.
+
+        Raises:
+            SettingsError: If the condition does not fit the columns.
+            SourceError: If the file cannot be read.
+        """
+        with self._file.reading(), explaining(condition, self._file.path):
+            fragment = ds.ParquetFileFormat().make_fragment(
+                self._file.path, filesystem=LocalFileSystem()
+            )
+            schema = fragment.physical_schema
+            found = [np.zeros(0, np.int64)]
+            for group in fragment.subset(filter=condition, schema=schema).row_groups:
+                one = fragment.subset(row_group_ids=[group.id])
+                is_met = scan_condition(one, condition, schema)
+                found.append(self._file.group_starts[group.id] + np.flatnonzero(is_met))
+        return np.concatenate(found)
 
     def read_images(
         self,
@@ -345,27 +380,6 @@ class ParquetSource:
             if path.startswith(prefix) and len(names) > level and names[level] in fields:
                 found.append(path)
         return found
-
-
-def _choose_column(schema: pa.Schema, wanted: str | None, path: str) -> str:
-    candidates = find_image_columns(schema)
-    if wanted is not None:
-        if wanted not in schema.names:
-            raise SourceError(
-                f"{path} has no column {wanted!r}; its columns of images are "
-                f"{_listed(candidates)}."
-            )
-        return wanted
-    if len(candidates) != 1:
-        raise SourceError(
-            f"{path} has {len(candidates)} columns of OME-Arrow images ({_listed(candidates)}): "
-            f"expected one, or image_column= to say which."
-        )
-    return candidates[0]
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(repr(name) for name in names) or "none"
 
 
 def _one_at_a_time(function: Callable[[int], None] | None) -> Callable[[int], None]:

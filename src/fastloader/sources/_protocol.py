@@ -6,6 +6,7 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow.compute as pc
 
 __all__ = ["ColumnValues", "ImageSource", "ImageTable", "WritePixels"]
 
@@ -64,6 +65,11 @@ class ImageSource(Protocol):
         ...
 
     @property
+    def num_rows(self) -> int:
+        """Number of rows, with and without an image, without reading any."""
+        ...
+
+    @property
     def column_names(self) -> tuple[str, ...]:
         """Columns that hold no images."""
         ...
@@ -81,6 +87,15 @@ class ImageSource(Protocol):
 
         Args:
             name: One of `column_names`.
+        """
+        ...
+
+    def find_rows(self, condition: pc.Expression) -> npt.NDArray[np.int64]:
+        """Return the numbers of the rows that meet a condition, ascending.
+
+        Args:
+            condition: Over columns that hold no images, for instance
+                ``pyarrow.compute.field("well") == "A1"``; where it is null, a row is left out.
         """
         ...
 

@@ -1,0 +1,59 @@
+"""The format of a path: by its name, by what lies there, or as the caller says."""
+
+import pytest
+
+from fastloader.errors import MissingExtraError, SettingsError, SourceError
+from fastloader.sources import FORMATS, ParquetSource, open_source
+from fastloader.sources._extras import import_extra
+from tests.ome_arrow_tables import ome_arrow_value, random_image, write_images
+
+IMAGE = random_image((1, 2, 1, 3, 4))
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a.PQ"])
+def test_the_ending_of_a_name_tells_the_format(tmp_path, name):
+    path = write_images(tmp_path / name, [ome_arrow_value(IMAGE)])
+
+    assert isinstance(open_source(path), ParquetSource)
+    assert isinstance(open_source(str(path), "image"), ParquetSource)
+
+
+def test_a_format_that_is_named_wins(tmp_path):
+    path = write_images(tmp_path / "cells.lance", [ome_arrow_value(IMAGE)])
+
+    assert isinstance(open_source(path, format="parquet"), ParquetSource)
+
+
+def test_an_ending_that_tells_nothing_is_refused(tmp_path):
+    with pytest.raises(SourceError, match=r"cells\.dat does not tell its format: .*\.parquet"):
+        open_source(tmp_path / "cells.dat")
+
+
+def test_a_format_that_does_not_exist_is_refused(tmp_path):
+    with pytest.raises(SettingsError, match="format='png': expected one of parquet"):
+        open_source(tmp_path / "a.parquet", format="png")
+
+
+def test_no_files_are_refused():
+    with pytest.raises(SourceError, match="An empty list of files"):
+        open_source([])
+
+
+def test_an_option_that_a_format_does_not_have_is_refused(tmp_path):
+    path = write_images(tmp_path / "a.parquet", [ome_arrow_value(IMAGE)])
+
+    with pytest.raises(SettingsError, match="'parquet' has no option nosuch; its options are"):
+        open_source(path, nosuch=1)
+    assert open_source(path, nosuch=None).num_rows == 1
+
+
+def test_every_format_has_its_own_endings():
+    endings = [ending for one in FORMATS.values() for ending in one.suffixes]
+
+    assert len(set(endings)) == len(endings)
+    assert all(name == one.name for name, one in FORMATS.items())
+
+
+def test_a_missing_package_gives_the_command_that_installs_it():
+    with pytest.raises(MissingExtraError, match=r'pip install "fastloader\[lance\]"'):
+        import_extra("no_such_module", "lance", "Reading a.lance")
