@@ -19,6 +19,7 @@ from torch.utils.data import (
 
 from fastloader._buffers import empty_batch
 from fastloader.datasets._gather import gather_rows
+from fastloader.datasets._merge import SIGNED, UnlikeBatchesError, merge_batches
 from fastloader.datasets._wrapper import DatasetWrapper
 from fastloader.sampling._compact import IndexList
 from fastloader.typing import Batch, BatchedDataset, Sample
@@ -140,8 +141,8 @@ class _Concatenation(_Adapter):
         if len(batches) == 1:
             return batches[0]
         try:
-            return _merge(batches, places)
-        except _UnlikeError:
+            return merge_batches(batches, places)
+        except UnlikeBatchesError:
             return self._collate_samples(indices)
 
 
@@ -256,16 +257,12 @@ def _is_row(index: Any) -> bool:
     return hasattr(index, "__index__") and not isinstance(index, (bool, np.bool_))
 
 
-_SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
-"""Torch lacks some functions for these, and moving bytes needs no sign."""
-
-
 class _Rows:
     """Selects rows of a tensor, with the result of stacking them one by one."""
 
     def __init__(self, tensor: torch.Tensor) -> None:
         self._dtype = tensor.dtype
-        source = tensor.view(_SIGNED[tensor.dtype]) if tensor.dtype in _SIGNED else tensor
+        source = tensor.view(SIGNED[tensor.dtype]) if tensor.dtype in SIGNED else tensor
         order = _channels_last_order(tensor)
         self._inverse = None if order is None else [order.index(n) for n in range(tensor.ndim)]
         self._source = source if order is None else source.permute(order)
@@ -294,54 +291,3 @@ def _channels_last_order(tensor: torch.Tensor) -> list[int] | None:
     stacked = torch.stack([tensor[0].detach()] * 2)
     is_kept = not stacked.is_contiguous()
     return [0, *range(2, tensor.ndim), 1] if is_kept else None
-
-
-class _UnlikeError(Exception):
-    """Parts of a batch that only collating the samples can put together."""
-
-
-def _merge(batches: Sequence[Any], places: Sequence[torch.Tensor]) -> Batch:
-    """Put batches of different parts together, each sample in its place.
-
-    Raises:
-        _UnlikeError: If the batches differ in more than their length.
-    """
-    first = batches[0]
-    kind = type(first)
-    if any(type(batch) is not kind for batch in batches):
-        raise _UnlikeError
-    if kind is torch.Tensor:
-        return _merge_tensors(batches, places)
-    if kind is dict and all(batch.keys() == first.keys() for batch in batches):
-        return {name: _merge([batch[name] for batch in batches], places) for name in first}
-    is_named = issubclass(kind, tuple) and hasattr(kind, "_fields")
-    if (kind is list or is_named) and all(len(batch) == len(first) for batch in batches):
-        fields = [_merge(field, places) for field in zip(*batches, strict=True)]
-        return kind(*fields) if is_named else fields
-    raise _UnlikeError
-
-
-def _merge_tensors(
-    batches: Sequence[torch.Tensor], places: Sequence[torch.Tensor]
-) -> torch.Tensor:
-    """Do so with tensors.
-
-    Raises:
-        _UnlikeError: If shapes or types of the samples differ.
-    """
-    first = batches[0]
-    if any(
-        batch.shape[1:] != first.shape[1:]
-        or batch.dtype != first.dtype
-        or batch.device.type != "cpu"
-        or batch.requires_grad
-        or not batch.is_contiguous()
-        for batch in batches
-    ):
-        raise _UnlikeError
-    length = sum(map(len, batches))
-    merged = empty_batch((length, *first.shape[1:]), first.dtype)
-    signed = _SIGNED.get(first.dtype, first.dtype)
-    for batch, place in zip(batches, places, strict=True):
-        merged.view(signed).index_copy_(0, place, batch.view(signed))
-    return merged
