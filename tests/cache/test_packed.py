@@ -1,4 +1,4 @@
-"""Packed images: one block of memory, in every kind of child process."""
+"""Packed images: one block of bytes, in every kind of child process."""
 
 import copy
 import multiprocessing
@@ -8,21 +8,30 @@ import numpy as np
 import pytest
 import torch
 
-from fastloader.cache import PackedImages
+from fastloader.cache import PackedImages, PixelLayout, PrivatePixels
+from fastloader.cache._pixel_bytes import FilePixels
 from fastloader.errors import UnpicklableError
-from fastloader.shm import collecting_memory_files, providing_memory_files
+from fastloader.shm import MemoryFile, collecting_memory_files, providing_memory_files
+
+
+def layout_of(arrays):
+    dtypes = sorted({array.dtype for array in arrays}, key=str)
+    return PixelLayout(
+        np.array([array.shape for array in arrays], np.int64).reshape(-1, 5),
+        dtypes,
+        np.array([dtypes.index(array.dtype) for array in arrays], np.uint8),
+    )
 
 
 def packed(arrays, *, shared=True):
     """Pack arrays with axes T, C, Z, Y, X."""
-    dtypes = sorted({array.dtype for array in arrays}, key=str)
-    images = PackedImages(
-        np.array([array.shape for array in arrays], np.int64).reshape(-1, 5),
-        dtypes,
-        np.array([dtypes.index(array.dtype) for array in arrays], np.uint8),
-        shared=shared,
-    )
-    for offset, array in zip(images.offsets, arrays, strict=True):
+    layout = layout_of(arrays)
+    pixels = PrivatePixels(layout.num_bytes)
+    if shared:
+        file = MemoryFile.create(8 + layout.num_bytes)
+        pixels = FilePixels(file, 8, layout.num_bytes)
+    images = PackedImages(layout, pixels)
+    for offset, array in zip(layout.offsets, arrays, strict=True):
         images.write(int(offset), array)
     return images
 

@@ -1,5 +1,22 @@
-"""Decoded images that all workers of a machine share."""
+"""Decoded images that all processes of a machine share."""
 
+from fastloader.cache._disk_file import default_cache_folder, disk_cache_path
+from fastloader.cache._image_cache import Decode, ImageCache
+from fastloader.cache._layout import PixelLayout
+from fastloader.cache._open import open_disk_cache, open_shared_cache
 from fastloader.cache._packed import PackedImages
+from fastloader.cache._pixel_bytes import PrivatePixels
+from fastloader.cache._units import choose_units
 
-__all__ = ["PackedImages"]
+__all__ = [
+    "Decode",
+    "ImageCache",
+    "PackedImages",
+    "PixelLayout",
+    "PrivatePixels",
+    "choose_units",
+    "default_cache_folder",
+    "disk_cache_path",
+    "open_disk_cache",
+    "open_shared_cache",
+]

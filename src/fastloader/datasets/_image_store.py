@@ -1,34 +1,58 @@
-"""Pixels of a source's rows: all kept in shared memory, or read when they are asked for."""
+"""Pixels of a source's rows: kept once they are decoded, or read when they are asked for."""
 
-import sys
-import threading
+import hashlib
+import shutil
 from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from tqdm import tqdm
 
-from fastloader._machine import read_machine
-from fastloader.cache import PackedImages
+from fastloader._fork_gate import ForkGate
+from fastloader._machine import Machine, read_machine
+from fastloader.cache import (
+    ImageCache,
+    PackedImages,
+    PixelLayout,
+    PrivatePixels,
+    choose_units,
+    disk_cache_path,
+    open_disk_cache,
+    open_shared_cache,
+)
+from fastloader.datasets._background_fill import BackgroundFill
+from fastloader.datasets._progress_bar import Progress, progress_bar
 from fastloader.errors import SharedMemoryError
-from fastloader.shm import can_send_memory_files
-from fastloader.sources import ImageSource, ImageTable
+from fastloader.shm import MemoryWriter, ProcessLock, can_send_memory_files
+from fastloader.sources import GroupedSource, ImageSource, ImageTable, WritePixels
 
-__all__ = ["ImageStore", "Progress"]
+__all__ = ["ImageStore", "StoreOptions"]
 
 Integers: TypeAlias = npt.NDArray[np.int64]
-Progress: TypeAlias = bool | Literal["auto"]
 
-_QUIET_SECONDS = 2.0
+_MIN_SPAN_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class StoreOptions:
+    """Where decoded pixels are kept."""
+
+    cache: Literal["shared", "disk", "none"]
+    folder: Path
+    """Of caches on disk."""
+    max_bytes: int | None
+    """Most bytes that a cache may take; what is free if None."""
 
 
 class ImageStore:
     """The images of some rows of a source, by position.
 
-    **Processes:** see `fastloader.cache.PackedImages`; a pickle that cannot carry the memory
-    goes without it, and its receiver reads the source again.
+    **Processes:** all that share a cache fill it together (`fastloader.cache.ImageCache`). A
+    pickle that cannot carry memory goes without it, and its receiver looks for the same cache
+    on its machine, or makes one.
     """
 
     def __init__(
@@ -37,8 +61,7 @@ class ImageStore:
         table: ImageTable,
         rows: Integers,
         channels: Sequence[int] | None,
-        *,
-        keep: bool,
+        options: StoreOptions,
     ) -> None:
         """Choose the images.
 
@@ -48,30 +71,26 @@ class ImageStore:
                 the source are zeros.
             rows: Row number of each image, ascending.
             channels: Channels to keep, in this order; all if None.
-            keep: Keep the pixels once they are read, all at once.
+            options: Where decoded pixels are kept.
         """
         self._source = source
         self._rows = rows
         self._is_stored = source.read_table().has_image[rows]
         self._channels = channels
-        self._keep = keep
+        self._options = options
         self._shapes = table.shapes[rows]
         if channels is not None:
             self._shapes[:, 1] = len(channels)
         self._dtypes = table.dtypes
         self._dtype_codes = table.dtype_codes[rows]
-        self._images: PackedImages | None = None
-        self._loading = threading.Lock()
+        self._cache: ImageCache | None = None
+        self._opening = ProcessLock()
 
     def __getstate__(self) -> dict[str, Any]:
-        state = vars(self).copy()
-        del state["_loading"]
+        state = {name: value for name, value in vars(self).items() if name != "_fill"}
         if not can_send_memory_files():
-            state["_images"] = None
+            state["_cache"] = None
         return state
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, _loading=threading.Lock())
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "ImageStore":
         return self  # pixels do not change
@@ -89,17 +108,66 @@ class ImageStore:
         """Row number in the source of each image, shape ``(num_images,)``."""
         return self._rows
 
+    @property
+    def num_ready(self) -> int:
+        """Number of images that are decoded and kept."""
+        return 0 if self._cache is None else self._cache.num_ready
+
+    def open(self) -> ImageCache | None:
+        """Return the cache, that of another process if there is one; None without.
+
+        Raises:
+            SharedMemoryError: If there is no room for it.
+        """
+        if self._cache is None and self._options.cache != "none":
+            with self._opening:
+                if self._cache is None:
+                    self._cache = self._open_cache()
+        return self._cache
+
     def load(self, progress: Progress) -> None:
-        """Read all pixels into shared memory, if they are to be kept and not there yet.
+        """Return when all pixels are in the cache, if there is one.
 
         Args:
             progress: Show a bar when it takes more than two seconds; "auto" in a terminal.
         """
-        with self._loading:
-            if not self._keep or self._images is not None:
-                return
-            with _bar(len(self), progress) as bar:
-                self._images = self._read(np.arange(len(self)), shared=True, bar=bar)
+        cache = self.open()
+        if cache is None:
+            return
+        machine = read_machine()
+        span_bytes = cache.images.layout.num_bytes
+        if machine.local_world_size > 1:  # each rank takes parts in turn
+            span_bytes = max(_MIN_SPAN_BYTES, span_bytes // (4 * machine.local_world_size))
+        with progress_bar(len(self), progress) as bar:
+
+            def decode(positions: Integers, writer: MemoryWriter) -> None:
+                self._decode(positions, writer, _num_threads(machine), bar.advance)
+
+            cache.fill_all(decode, span_bytes, bar.reach)
+
+    def load_behind(self) -> None:
+        """Start to decode all pixels in the background, if there is a cache."""
+        if self.open() is not None:
+            self._fill = BackgroundFill(self)
+
+    def fill_next(self, gate: ForkGate) -> bool:
+        """Decode the next images that nobody has decoded or is at; False if there are none.
+
+        Args:
+            gate: Held by the calling thread; let go for a moment where it can be.
+        """
+        cache = self.open()
+        if cache is None:
+            return False
+
+        def decode(positions: Integers, writer: MemoryWriter) -> None:
+            def write(offset_bytes: int, array: npt.NDArray[Any]) -> None:
+                writer(offset_bytes, array)
+                gate.pause()
+
+            self._decode(positions, write, num_threads=1)
+
+        return cache.fill(decode, span_bytes=1)
 
     def gather(self, positions: Sequence[int], out: torch.Tensor, scale: float | None) -> None:
         """Copy images into a batch, converting to its dtype.
@@ -109,62 +177,106 @@ class ImageStore:
             out: Batch to write to, shape ``(len(positions), T, C, Z, Y, X)``.
             scale: Factor for each pixel after conversion to a floating type.
         """
-        if self._keep:
-            if self._images is None:
-                self.load(progress=False)
-            images = self._images
-        else:
-            unique, inverse = np.unique(np.asarray(positions), return_inverse=True)
-            images, positions = self._read(unique, shared=False, bar=None), inverse.tolist()
-        if images is not None:
-            images.gather(positions, out, scale)
+        cache = self.open()
+        if cache is not None:
+            cache.require(positions, self._decode)
+            cache.images.gather(positions, out, scale)
+            return
+        unique, inverse = np.unique(np.asarray(positions), return_inverse=True)
+        self._read(unique).gather(inverse.tolist(), out, scale)
 
-    def _read(self, positions: Integers, *, shared: bool, bar: "_Bar | None") -> PackedImages:
-        """Read the images at ascending positions."""
-        layout = (self._shapes[positions], self._dtypes, self._dtype_codes[positions])
-        machine = read_machine()
-        self._check_memory(
-            positions, PackedImages.count_bytes(*layout), machine.available_bytes
-        )
-        images = PackedImages(*layout, shared=shared)
+    def _read(self, positions: Integers) -> PackedImages:
+        """Read the images at ascending positions for the moment."""
+        layout = self._layout(positions)
+        free_bytes = read_machine().available_bytes
+        self._check_room(positions, layout.num_bytes, free_bytes, "in memory")
+        images = PackedImages(layout, PrivatePixels(layout.num_bytes))
+        self._read_to(positions, layout.offsets, images.write)
+        return images
+
+    def _decode(
+        self,
+        positions: Integers,
+        write: WritePixels,
+        num_threads: int | None = None,
+        on_rows: Any = None,
+    ) -> None:
+        """Decode images into the cache."""
+        assert self._cache is not None  # noqa: S101 - it is what calls this
+        offsets = self._cache.images.layout.offsets[positions]
+        self._read_to(positions, offsets, write, num_threads, on_rows)
+
+    def _read_to(
+        self,
+        positions: Integers,
+        offsets: Integers,
+        write: WritePixels,
+        num_threads: int | None = None,
+        on_rows: Any = None,
+    ) -> None:
         is_stored = self._is_stored[positions]
         self._source.read_images(
             self._rows[positions][is_stored],
-            images.offsets[is_stored],
-            images.writer,
+            offsets[is_stored],
+            write,
             channels=self._channels,
-            on_rows=None if bar is None else bar.advance,
-            num_threads=min(machine.rank_cpus, torch.get_num_threads()),  # 1 in a worker
+            on_rows=on_rows,
+            num_threads=num_threads or _num_threads(read_machine()),
         )
-        return images
 
-    def _check_memory(self, positions: Integers, num_bytes: int, available: int) -> None:
-        if num_bytes > available:
-            largest = int(np.argmax(self._shapes[positions].prod(axis=1)))
-            raise SharedMemoryError(
-                f"{self._source.where}: the pixels of {len(positions)} images take "
-                f"{num_bytes / 1e9:.1f} GB, but {available / 1e9:.1f} GB of memory are free (the "
-                f"largest is row {int(self._rows[positions[largest]])} with T, C, Z, Y, X = "
-                f"{self._shapes[positions[largest]].tolist()}): leave them in the file with "
-                f"preload=False, or choose fewer channels."
-            )
+    def _layout(self, positions: Integers | slice) -> PixelLayout:
+        return PixelLayout(self._shapes[positions], self._dtypes, self._dtype_codes[positions])
+
+    def _open_cache(self) -> ImageCache:
+        layout = self._layout(slice(None))
+        groups = None
+        if isinstance(self._source, GroupedSource):
+            groups = np.searchsorted(self._source.group_starts, self._rows, "right") - 1
+        edges = choose_units(layout.sizes_bytes, groups)
+        choice = f"{self._channels} {_digest(self._rows)} {_digest(self._is_stored)}"
+        content = f"{self._source.fingerprint} {choice}"
+        everything = np.arange(len(self))
+        if self._options.cache == "disk":
+            path = disk_cache_path(self._options.folder, self._source.where, choice)
+
+            def check_disk() -> None:
+                free_bytes = shutil.disk_usage(path.parent).free
+                self._check_room(everything, layout.num_bytes, free_bytes, "on disk")
+
+            return open_disk_cache(path, content, layout, edges, check_disk)
+
+        def check_memory() -> None:
+            free_bytes = read_machine().available_bytes
+            self._check_room(everything, layout.num_bytes, free_bytes, "in memory")
+
+        return open_shared_cache(content, layout, edges, check_memory)
+
+    def _check_room(
+        self, positions: Integers, num_bytes: int, free_bytes: int, place: str
+    ) -> None:
+        """Check that pixels fit before the system has to end the program for them.
+
+        Raises:
+            SharedMemoryError: If they do not.
+        """
+        limit = self._options.max_bytes
+        if limit is not None and limit < free_bytes:
+            free_bytes, place = limit, f"{place} by max_cache_bytes"
+        if num_bytes <= free_bytes:
+            return
+        largest = int(np.argmax(self._shapes[positions].prod(axis=1)))
+        raise SharedMemoryError(
+            f"{self._source.where}: the pixels of {len(positions)} images take "
+            f"{num_bytes / 1e9:.1f} GB, but {free_bytes / 1e9:.1f} GB are free {place} (the "
+            f"largest is row {int(self._rows[positions[largest]])} with T, C, Z, Y, X = "
+            f"{self._shapes[positions[largest]].tolist()}): keep them on a disk with "
+            f"cache='disk', leave them in the file with preload=False, or choose fewer channels."
+        )
 
 
-class _Bar(tqdm):  # type: ignore[misc]
-    """A progress bar that starts no thread: workers may be forked later."""
-
-    monitor_interval = 0
-
-    def advance(self, count: int) -> None:
-        self.update(count)
+def _num_threads(machine: Machine) -> int:
+    return min(machine.rank_cpus, torch.get_num_threads())  # 1 in a worker
 
 
-def _bar(total: int, progress: Progress) -> _Bar:
-    is_wanted = sys.stderr.isatty() if progress == "auto" else progress
-    return _Bar(
-        total=total,
-        desc="Preloading",
-        unit=" images",
-        delay=_QUIET_SECONDS,
-        disable=not is_wanted,
-    )
+def _digest(array: npt.NDArray[Any]) -> str:
+    return hashlib.blake2b(array.tobytes(), digest_size=16).hexdigest()

@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -13,15 +14,18 @@ import torch
 from torch.utils.data import Dataset, default_collate
 
 from fastloader._buffers import empty_batch
+from fastloader.cache import default_cache_folder
 from fastloader.datasets._axes import as_stored, choose_axes, sample_shape
-from fastloader.datasets._image_store import ImageStore, Progress
+from fastloader.datasets._image_store import ImageStore, StoreOptions
 from fastloader.datasets._labels import Labels
+from fastloader.datasets._progress_bar import Progress
 from fastloader.errors import ImageDataError, SettingsError, ShapeError
 from fastloader.sources import ColumnValues, ImageSource, ImageTable, ParquetSource
 
 __all__ = ["OMEArrowDataset"]
 
 OnNull = Literal["error", "skip", "zeros"]
+CacheKind = Literal["auto", "shared", "disk", "none"]
 
 
 class OMEArrowDataset(Dataset[Any]):
@@ -31,13 +35,13 @@ class OMEArrowDataset(Dataset[Any]):
     tensors of shape ``(C, H, W)``; pixel values are those of the file unless `scale` is given.
 
     By default all pixels are decoded once into one block of memory in their own type, which
-    all workers share, and a batch is one indexed copy. All versions of OME-Arrow are read:
+    all workers and ranks of a machine share, and a batch is one indexed copy. All versions of OME-Arrow are read:
     planes, chunks, chunks of typed bytes, any integer or float type, images of different
     sizes. (``ome_arrow.OMEArrowDataset`` is another class: a reader by image id.)
 
-    **Processes:** workers started by fork, forkserver or spawn map the pixels of the process
-    that preloaded them. A pickle made at another time leaves the pixels out; whoever unpickles
-    it reads them from the file when first asked for one.
+    **Processes:** workers started by fork, forkserver or spawn map the same pixels and fill the
+    cache together. A pickle made at another time leaves the pixels out; whoever unpickles it
+    finds those of its machine, or decodes them when first asked for one.
 
     Examples:
         >>> dataset = OMEArrowDataset("data/nf1_cells.parquet", label_column="label")
@@ -56,12 +60,15 @@ class OMEArrowDataset(Dataset[Any]):
         label_column: str | None = None,
         channels: Sequence[int] | Sequence[str] | None = None,
         transform: Callable[[torch.Tensor], Any] | None = None,
-        preload: bool = True,
+        preload: bool | Literal["background"] = True,
         *,
         dtype: torch.dtype | None = torch.float32,
         scale: float | None = None,
         axes: str | None = None,
         on_null: OnNull = "error",
+        cache: CacheKind = "auto",
+        cache_dir: str | os.PathLike[str] | None = None,
+        max_cache_bytes: int | None = None,
         progress: Progress = "auto",
     ) -> None:
         """Read sizes, labels and, unless `preload` is off, all pixels.
@@ -73,13 +80,21 @@ class OMEArrowDataset(Dataset[Any]):
                 become positions in `classes`.
             channels: Channels to keep, in this order, by number or by name; all when left out.
             transform: Called with each image; its result takes the image's place.
-            preload: Decode all pixels now and keep them; else read them when they are asked for.
+            preload: When pixels are decoded: all of them now; in the "background" while training
+                begins, where an image that is asked for comes first; or, if False, each image
+                when it is asked for.
             dtype: Type of the tensors; None keeps the type of the file.
             scale: Factor for all pixels, for instance ``1 / 65535``; needs a floating `dtype`.
             axes: Axes of a sample, any order of a part of ``"TCZYX"``; axes left out must be
                 of size 1. ``"CYX"`` when left out.
             on_null: What to do with rows without an image: raise, leave them out, or give
                 zeros, where all images are of one size.
+            cache: Where decoded pixels are kept: in memory that all processes of the machine
+                share; on "disk", in a file that is mapped and found again by the next run; or
+                nowhere ("none"). "auto" is "none" with ``preload=False``, else "shared".
+            cache_dir: Folder of caches on disk; ``FASTLOADER_CACHE_DIR`` or the user's cache
+                folder when left out.
+            max_cache_bytes: Most bytes that the cache may take; what is free when left out.
             progress: Show a bar if preloading takes more than two seconds; "auto" shows it in
                 a terminal only.
 
@@ -88,7 +103,7 @@ class OMEArrowDataset(Dataset[Any]):
             ImageDataError: If a row's image, or lack of one, makes no sense.
             ShapeError: If `axes` does not fit the images.
             SettingsError: If other options do not fit the images or each other.
-            SharedMemoryError: If the images need more memory than there is.
+            SharedMemoryError: If the images need more room than there is.
         """
         self._source: ImageSource = ParquetSource(path, image_column)
         table, rows = _resolve_nulls(self._source.read_table(), on_null, self._source.where)
@@ -102,9 +117,15 @@ class OMEArrowDataset(Dataset[Any]):
                 f"{os.fspath(path)}, column {label_column!r}",
             )
         numbers = _choose_channels(self._source, table.shapes[rows], channels)
-        self._images = ImageStore(self._source, table, rows, numbers, keep=preload)
+        options = _choose_store(cache, preload, cache_dir, max_cache_bytes)
+        self._images = ImageStore(self._source, table, rows, numbers, options)
         self._axes = choose_axes(axes, self._images.shapes, self._source.where)
-        self._images.load(progress)
+        if preload is True:
+            self._images.load(progress)
+        elif preload:
+            self._images.load_behind()
+        else:
+            self._images.open()
 
     def __len__(self) -> int:
         return len(self._images)
@@ -151,6 +172,11 @@ class OMEArrowDataset(Dataset[Any]):
     def rows(self) -> npt.NDArray[np.int64]:
         """Row number in the file of each sample, shape ``(len(self),)``."""
         return self._images.rows
+
+    @property
+    def num_cached(self) -> int:
+        """Number of images that are decoded and kept, by whichever process."""
+        return self._images.num_ready
 
     @cached_property
     def metadata(self) -> Mapping[str, ColumnValues]:
@@ -204,6 +230,35 @@ class OMEArrowDataset(Dataset[Any]):
         ):
             return default_collate(samples)
         return torch.stack(samples, out=empty_batch((len(samples), *first.shape), first.dtype))
+
+
+def _choose_store(
+    cache: CacheKind,
+    preload: bool | Literal["background"],
+    folder: str | os.PathLike[str] | None,
+    max_bytes: int | None,
+) -> StoreOptions:
+    """Return where pixels are kept.
+
+    Raises:
+        SettingsError: If an option has none of its values, or two contradict each other.
+    """
+    if cache not in {"auto", "shared", "disk", "none"}:
+        raise SettingsError(f"cache={cache!r}: expected 'auto', 'shared', 'disk' or 'none'.")
+    if preload not in {True, False, "background"}:
+        raise SettingsError(f"preload={preload!r}: expected True, False or 'background'.")
+    if cache == "none" and preload == "background":
+        raise SettingsError(
+            "preload='background' fills a cache, but cache='none' keeps nothing: choose "
+            "'shared' or 'disk', or preload=False."
+        )
+    if folder is not None and cache != "disk":
+        raise SettingsError(f"cache_dir={os.fspath(folder)!r} is for cache='disk'.")
+    chosen: Literal["shared", "disk", "none"] = "shared" if preload else "none"
+    if cache != "auto":
+        chosen = cache
+    place = default_cache_folder() if folder is None else Path(folder)
+    return StoreOptions(chosen, place, max_bytes)
 
 
 def _resolve_nulls(

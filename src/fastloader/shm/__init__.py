@@ -7,10 +7,12 @@ from fastloader.shm._memory_file import (
     providing_memory_files,
 )
 from fastloader.shm._memory_writer import MemoryWriter
+from fastloader.shm._process_lock import ProcessLock
 
 __all__ = [
     "MemoryFile",
     "MemoryWriter",
+    "ProcessLock",
     "can_send_memory_files",
     "collecting_memory_files",
     "providing_memory_files",

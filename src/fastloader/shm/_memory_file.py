@@ -39,7 +39,8 @@ class MemoryFile:
         """Take over an open descriptor.
 
         Args:
-            descriptor: Of a file that can be mapped; closed by this object.
+            descriptor: Of a file that can be mapped, in memory or on disk; closed by this
+                object.
         """
         self._descriptor = descriptor
         self._close = weakref.finalize(self, os.close, descriptor)
@@ -133,14 +134,23 @@ class MemoryFile:
         Args:
             offset_bytes: Where the first byte goes; all must lie inside the file.
             content: Contiguous bytes.
+
+        Raises:
+            SharedMemoryError: If the system has no room for them.
         """
         if not hasattr(os, "pwrite"):
             with self.map() as mapping:
                 mapping[offset_bytes : offset_bytes + len(content)] = content
             return
-        while len(content):  # one call writes 2 GiB at most
-            written = os.pwrite(self.fileno(), content, offset_bytes)
-            content, offset_bytes = content[written:], offset_bytes + written
+        try:
+            while len(content):  # one call writes 2 GiB at most
+                written = os.pwrite(self.fileno(), content, offset_bytes)
+                content, offset_bytes = content[written:], offset_bytes + written
+        except OSError as error:
+            raise SharedMemoryError(
+                f"{len(content)} bytes cannot be written at byte {offset_bytes} of a file of "
+                f"{self.size_bytes} ({error}): make room."
+            ) from error
 
     def close(self) -> None:
         """Give the descriptor back; harmless when repeated."""

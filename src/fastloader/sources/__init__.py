@@ -3,12 +3,19 @@
 from fastloader.sources._ome_arrow_schema import ome_arrow_type
 from fastloader.sources._open import FORMATS, Format, SourcePath, open_source
 from fastloader.sources._parquet import ParquetSource
-from fastloader.sources._protocol import ColumnValues, ImageSource, ImageTable, WritePixels
+from fastloader.sources._protocol import (
+    ColumnValues,
+    GroupedSource,
+    ImageSource,
+    ImageTable,
+    WritePixels,
+)
 
 __all__ = [
     "FORMATS",
     "ColumnValues",
     "Format",
+    "GroupedSource",
     "ImageSource",
     "ImageTable",
     "ParquetSource",

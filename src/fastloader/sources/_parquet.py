@@ -102,6 +102,11 @@ class ParquetSource:
         return int(self._file.group_starts[-1])
 
     @property
+    def group_starts(self) -> Integers:
+        """First row of each row group, and last the number of rows."""
+        return self._file.group_starts
+
+    @property
     def column_names(self) -> tuple[str, ...]:
         """Columns that hold no images."""
         return self._column_names

@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow.compute as pc
 
-__all__ = ["ColumnValues", "ImageSource", "ImageTable", "WritePixels"]
+__all__ = ["ColumnValues", "GroupedSource", "ImageSource", "ImageTable", "WritePixels"]
 
 ColumnValues: TypeAlias = npt.NDArray[Any] | list[Any]
 """Values of a metadata column: an array of numbers, or a list of anything, None for null."""
@@ -120,4 +120,14 @@ class ImageSource(Protocol):
                 thread, one call at a time.
             num_threads: Most threads to read with.
         """
+        ...
+
+
+@runtime_checkable
+class GroupedSource(Protocol):
+    """A source whose rows are stored in groups, each of which is decoded as a whole."""
+
+    @property
+    def group_starts(self) -> npt.NDArray[np.int64]:
+        """First row of each group, and last the number of rows."""
         ...

@@ -1,0 +1,57 @@
+"""Checksums of the units of a file on disk: which of them are whole."""
+
+import zlib
+
+import numpy as np
+import numpy.typing as npt
+
+from fastloader.shm import MemoryFile
+
+__all__ = ["UnitChecksums"]
+
+_IS_RECORDED = 1 << 32
+
+
+class UnitChecksums:
+    """A CRC-32 for each unit, recorded when all of its pixels were written.
+
+    A unit without one was never finished; one that does not match was damaged, or reached the
+    disk in part when the machine stopped.
+
+    **Processes:** all that have the file see the same.
+    """
+
+    __slots__ = ("_file", "_num_units", "_records", "_start_bytes")
+
+    def __init__(self, file: MemoryFile, start_bytes: int, num_units: int) -> None:
+        """Lay the records over a part of a file.
+
+        Args:
+            file: Holds 8 bytes for each unit, 0 at first.
+            start_bytes: Where they start, a multiple of 8.
+            num_units: Number of units.
+        """
+        self._file = file
+        self._start_bytes = start_bytes
+        self._num_units = num_units
+        self._records = np.frombuffer(file.map(), np.uint64, num_units, start_bytes)
+
+    def __reduce__(self) -> tuple[type["UnitChecksums"], tuple[object, ...]]:
+        return UnitChecksums, (self._file, self._start_bytes, self._num_units)
+
+    def is_recorded(self) -> npt.NDArray[np.bool_]:
+        """Return which units were finished once, shape ``(num_units,)``."""
+        return np.asarray(self._records != 0)
+
+    def matches(self, unit: int, content: npt.NDArray[np.uint8]) -> bool:
+        """Return True if a unit was finished and its bytes are still the same."""
+        record = int(self._records[unit])
+        return record != 0 and record == zlib.crc32(content.data) | _IS_RECORDED
+
+    def record(self, unit: int, content: npt.NDArray[np.uint8]) -> None:
+        """Note that a unit is finished."""
+        self._records[unit] = zlib.crc32(content.data) | _IS_RECORDED
+
+    def forget(self, unit: int) -> None:
+        """Note that a unit is about to be written anew."""
+        self._records[unit] = 0

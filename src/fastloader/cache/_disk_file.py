@@ -1,0 +1,130 @@
+"""A file of decoded pixels in a cache folder: found again, or made anew."""
+
+import hashlib
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from fastloader.errors import SharedMemoryError
+from fastloader.shm import MemoryFile, ProcessLock
+
+if sys.platform != "win32":
+    import fcntl
+
+__all__ = ["DISK_HEADER_BYTES", "default_cache_folder", "disk_cache_path", "open_disk_file"]
+
+DISK_HEADER_BYTES = 4096
+"""At the start of a file: what it holds. Checksums and pixels come behind it."""
+
+_MAGIC = b"fastloader pixels 1\n"
+_lock = ProcessLock()
+
+
+def default_cache_folder() -> Path:
+    """Return where caches on disk go: ``FASTLOADER_CACHE_DIR``, or the user's cache folder."""
+    chosen = os.environ.get("FASTLOADER_CACHE_DIR")
+    if chosen:
+        return Path(chosen)
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "fastloader"
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA", str(Path.home()))) / "fastloader"
+    return Path(os.environ.get("XDG_CACHE_HOME", str(Path.home() / ".cache"))) / "fastloader"
+
+
+def disk_cache_path(folder: Path, where: str, choice: str) -> Path:
+    """Return the file for some images of a source: one name, whatever the source holds by now.
+
+    Args:
+        folder: The cache folder.
+        where: The source, as its error messages name it.
+        choice: Which of its images.
+    """
+    place = where if "://" in where else str(Path.cwd() / where)
+    digest = hashlib.blake2b(f"{place}\n{choice}".encode(), digest_size=12).hexdigest()
+    name = Path(where.partition(", column ")[0]).name.partition(".")[0] or "images"
+    return folder / f"{name[:40]}-{digest}.pixels"
+
+
+def open_disk_file(
+    path: Path, content: str, num_bytes: int, check_room: Callable[[], None]
+) -> MemoryFile:
+    """Return the file of some content, a new one of zeros if there is none or another one.
+
+    One process at a time looks and makes; the system ends its turn if it dies. A new file
+    takes the place of another in one step: whoever has the old one mapped keeps it.
+
+    Args:
+        path: The file.
+        content: What it is to hold; a file of other content is replaced.
+        num_bytes: Its whole length.
+        check_room: Called before a new file is made; raises if there is no room for it.
+
+    Raises:
+        SharedMemoryError: If the folder cannot be written to.
+    """
+    header = _header(content, num_bytes)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with _lock, _turn(path):
+            existing = _open_existing(path, header, num_bytes)
+            if existing is not None:
+                return existing
+            check_room()
+            return _create(path, header, num_bytes)
+    except OSError as error:
+        raise SharedMemoryError(
+            f"The cache file {path} cannot be made ({error}): choose a folder that can be "
+            f"written to with cache_dir=, or the environment variable FASTLOADER_CACHE_DIR."
+        ) from error
+
+
+@contextmanager
+def _turn(path: Path) -> Iterator[None]:
+    descriptor = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        if sys.platform != "win32":
+            fcntl.lockf(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _open_existing(path: Path, header: bytes, num_bytes: int) -> MemoryFile | None:
+    try:
+        file = MemoryFile(os.open(path, os.O_RDWR | getattr(os, "O_CLOEXEC", 0)))
+    except FileNotFoundError:
+        return None
+    with Path(path).open("rb") as reader:
+        is_same = reader.read(DISK_HEADER_BYTES) == header
+    if is_same and file.size_bytes == num_bytes:
+        return file
+    file.close()
+    return None
+
+
+def _create(path: Path, header: bytes, num_bytes: int) -> MemoryFile:
+    for leftover in path.parent.glob(f"{path.name}.*.part"):
+        leftover.unlink(missing_ok=True)  # of a process that died here: it is our turn
+    descriptor, temporary = tempfile.mkstemp(".part", f"{path.name}.", path.parent)
+    file = MemoryFile(descriptor)
+    try:
+        file.write(0, memoryview(header))
+        file.resize(num_bytes)
+        os.fsync(descriptor)
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        file.close()
+        raise
+    return file
+
+
+def _header(content: str, num_bytes: int) -> bytes:
+    digest = hashlib.blake2b(content.encode(), digest_size=16).hexdigest()
+    text = json.dumps({"content": digest, "bytes": num_bytes, "byteorder": sys.byteorder})
+    return (_MAGIC + text.encode()).ljust(DISK_HEADER_BYTES, b"\0")

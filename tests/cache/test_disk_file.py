@@ -1,0 +1,127 @@
+"""Cache files: found again, made anew when the content is another, whole at any moment."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from fastloader.cache import default_cache_folder, disk_cache_path
+from fastloader.cache._disk_file import DISK_HEADER_BYTES, open_disk_file
+from fastloader.errors import SharedMemoryError
+
+SIZE = DISK_HEADER_BYTES + 100
+
+
+def do_nothing():
+    pass
+
+
+def refuse():
+    raise AssertionError("the file is there already")
+
+
+def open_file(path, content="a", num_bytes=SIZE, check_room=do_nothing):
+    return open_disk_file(path, content, num_bytes, check_room)
+
+
+def test_a_new_file_has_zeros_behind_its_header(tmp_path):
+    with open_file(tmp_path / "deep" / "a.pixels") as file:
+        assert file.size_bytes == SIZE
+        assert not any(file.map()[DISK_HEADER_BYTES:])
+
+
+def test_a_file_of_the_same_content_is_found_again(tmp_path):
+    path = tmp_path / "a.pixels"
+    with open_file(path) as file:
+        file.map()[DISK_HEADER_BYTES] = 7
+
+    with open_file(path, check_room=refuse) as file:
+        assert file.map()[DISK_HEADER_BYTES] == 7
+
+
+@pytest.mark.parametrize(
+    ("content", "num_bytes"), [("b", SIZE), ("a", SIZE + 1)], ids=["content", "size"]
+)
+def test_a_file_of_other_content_is_replaced_and_stays_whole_where_it_is_mapped(
+    tmp_path, content, num_bytes
+):
+    path = tmp_path / "a.pixels"
+    with open_file(path) as old, open_file(path, content, num_bytes) as new:
+        old.map()[DISK_HEADER_BYTES] = 7
+
+        assert new.size_bytes == num_bytes
+        assert new.map()[DISK_HEADER_BYTES] == 0
+
+
+@pytest.mark.parametrize("damage", ["cut", "header", "empty"])
+def test_a_damaged_file_is_replaced(tmp_path, damage):
+    path = tmp_path / "a.pixels"
+    with open_file(path) as file:
+        file.map()[DISK_HEADER_BYTES] = 7
+    content = bytearray(path.read_bytes())
+    content[3] ^= 1
+    path.write_bytes(
+        {"cut": path.read_bytes()[:-1], "header": bytes(content), "empty": b""}[damage]
+    )
+
+    with open_file(path) as file:
+        assert file.size_bytes == SIZE
+        assert file.map()[DISK_HEADER_BYTES] == 0
+
+
+def test_what_a_killed_process_left_is_removed(tmp_path):
+    path = tmp_path / "a.pixels"
+    leftover = tmp_path / "a.pixels.x1y2.part"
+    leftover.write_bytes(b"half a header")
+
+    with open_file(path):
+        assert not leftover.exists()
+        assert {file.name for file in tmp_path.iterdir()} == {"a.pixels", "a.lock"}
+
+
+def test_no_room_leaves_nothing_behind(tmp_path):
+    def no_room():
+        raise SharedMemoryError("no room")
+
+    with pytest.raises(SharedMemoryError, match="no room"):
+        open_file(tmp_path / "a.pixels", check_room=no_room)
+
+    assert not list(tmp_path.glob("*.pixels*"))
+
+
+def test_a_folder_that_cannot_be_written_to_is_an_error_that_says_what_to_do(tmp_path):
+    (tmp_path / "file").write_bytes(b"")
+
+    with pytest.raises(SharedMemoryError, match=r"cache_dir=.*FASTLOADER_CACHE_DIR"):
+        open_file(tmp_path / "file" / "a.pixels")
+
+
+def test_a_source_keeps_its_file_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = disk_cache_path(Path("c"), "images/cells.ome.parquet, column 'image'", "all")
+
+    assert path.parent == Path("c")
+    assert path.name.startswith("cells-")
+    assert path.suffix == ".pixels"
+    absolute = f"{tmp_path}/images/cells.ome.parquet, column 'image'"
+    assert path == disk_cache_path(Path("c"), absolute, "all")
+    assert path != disk_cache_path(Path("c"), absolute, "some")
+
+
+def test_a_url_does_not_depend_on_the_folder(tmp_path, monkeypatch):
+    before = disk_cache_path(Path("c"), "s3://bucket/a.parquet", "all")
+    monkeypatch.chdir(tmp_path)
+
+    assert before == disk_cache_path(Path("c"), "s3://bucket/a.parquet", "all")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the folder of Linux")
+def test_the_folder_is_the_environments_or_the_users(monkeypatch):
+    monkeypatch.setenv("FASTLOADER_CACHE_DIR", "/fast")
+    assert default_cache_folder() == Path("/fast")
+    monkeypatch.delenv("FASTLOADER_CACHE_DIR")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/caches")
+    assert default_cache_folder() == Path("/caches/fastloader")
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    assert default_cache_folder() == Path(os.path.expanduser("~/.cache/fastloader"))  # noqa: PTH111

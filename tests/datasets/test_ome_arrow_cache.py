@@ -1,0 +1,350 @@
+"""Where OMEArrowDataset keeps pixels, and when they get there."""
+
+import dataclasses
+import gc
+import multiprocessing
+import os
+import pickle
+import signal
+import tempfile
+import threading
+import time
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+from fastloader import FastLoader
+from fastloader._machine import read_machine
+from fastloader.datasets import OMEArrowDataset
+from fastloader.errors import ImageDataError, SettingsError, SharedMemoryError
+from fastloader.sources import ParquetSource
+from tests.ome_arrow_tables import ome_arrow_value, random_image, write_images
+
+IMAGES = [random_image((1, 2, 1, 6, 5), seed=seed) for seed in range(9)]
+START_METHODS = [
+    pytest.param(method, marks=[pytest.mark.slow] if method == "spawn" else [])
+    for method in multiprocessing.get_all_start_methods()
+]
+EXPECTED = torch.stack([torch.from_numpy(i[0, :, 0].astype(np.float32)) for i in IMAGES])
+
+
+@pytest.fixture(autouse=True)
+def _own_folders(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("FASTLOADER_CACHE_DIR", str(tmp_path / "cache"))
+    # So small that each row group is a unit.
+    monkeypatch.setattr("fastloader.cache._units._UNIT_BYTES", 1)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return write(tmp_path, IMAGES)
+
+
+def write(folder, images):
+    values = [None if image is None else ome_arrow_value(image) for image in images]
+    return write_images(folder / "cells.parquet", values, number=range(len(images)))
+
+
+def assert_whole(dataset):
+    indices = [8, 0, 4, 4, 1, 2, 3, 5, 6, 7]
+    assert torch.equal(EXPECTED[indices], dataset.get_batch(indices))
+
+
+@pytest.fixture
+def reads(monkeypatch):
+    """Rows of each call that reads pixels in this process."""
+    found = []
+    original = ParquetSource.read_images
+
+    def read_images(self, rows, *args, **options):
+        found.append(rows.tolist())
+        return original(self, rows, *args, **options)
+
+    monkeypatch.setattr(ParquetSource, "read_images", read_images)
+    return found
+
+
+every_cache = pytest.mark.parametrize("cache", ["shared", "disk"])
+every_preload = pytest.mark.parametrize("preload", [True, "background", False])
+
+
+@every_cache
+@every_preload
+def test_pixels_are_the_same_wherever_and_whenever(path, cache, preload):
+    assert_whole(OMEArrowDataset(path, cache=cache, preload=preload))
+
+
+@every_cache
+def test_without_preload_a_row_group_is_decoded_when_it_is_first_asked_for(path, cache, reads):
+    dataset = OMEArrowDataset(path, cache=cache, preload=False)
+    assert not reads
+
+    dataset[3]
+    dataset.get_batch([2, 3])
+
+    assert reads == [[2, 3]]
+    assert dataset.num_cached == 2
+
+
+def test_without_a_cache_nothing_is_kept(path, reads):
+    dataset = OMEArrowDataset(path, preload=False)
+
+    for _ in range(2):
+        dataset.get_batch([3, 0, 3])
+
+    assert reads == [[0, 3], [0, 3]]
+    assert dataset.num_cached == 0
+
+
+@every_cache
+def test_the_background_fills_the_cache_and_its_thread_ends(path, cache):
+    dataset = OMEArrowDataset(path, cache=cache, preload="background")
+
+    deadline = time.monotonic() + 20
+    while dataset.num_cached < 9 and time.monotonic() < deadline:
+        time.sleep(0.005)
+
+    assert dataset.num_cached == 9
+    assert_whole(dataset)
+    for thread in threading.enumerate():
+        if thread.name == "fastloader-fill":
+            thread.join(5)
+            assert not thread.is_alive()
+
+
+def test_a_dropped_dataset_ends_its_thread(path, monkeypatch, no_leaks):
+    slow_reads(monkeypatch)
+    dataset = OMEArrowDataset(path, preload="background")
+    assert any(thread.name == "fastloader-fill" for thread in threading.enumerate())
+
+    del dataset
+    gc.collect()
+    no_leaks()
+
+
+def slow_reads(monkeypatch, seconds=0.05):
+    original = ParquetSource.read_images
+
+    def read_images(self, rows, *args, **options):
+        time.sleep(seconds)
+        return original(self, rows, *args, **options)
+
+    monkeypatch.setattr(ParquetSource, "read_images", read_images)
+
+
+def test_an_image_asked_for_comes_before_the_background(path, monkeypatch):
+    slow_reads(monkeypatch)
+    dataset = OMEArrowDataset(path, preload="background")
+
+    image = dataset[8]
+
+    assert dataset.num_cached < 9
+    assert torch.equal(EXPECTED[8], image)
+
+
+def test_a_row_that_the_background_could_not_decode_is_an_error_where_it_is_asked_for(
+    tmp_path,
+):
+    values = [ome_arrow_value(image) for image in IMAGES]
+    values[4]["chunks"][0]["pixels"] = values[4]["chunks"][0]["pixels"][:-1]
+    values[4]["chunks"][1]["pixels"] = np.append(values[4]["chunks"][1]["pixels"], 0)
+    path = write_images(tmp_path / "cells.parquet", values)
+    dataset = OMEArrowDataset(path, preload="background")
+
+    assert torch.equal(EXPECTED[8], dataset[8])
+    with pytest.raises(ImageDataError, match="row 4: expected 30 pixels"):
+        dataset[4]
+
+
+@pytest.mark.multiprocess
+@every_cache
+@pytest.mark.parametrize("start_method", START_METHODS)
+def test_workers_see_what_the_background_decodes_after_they_started(
+    path, cache, start_method, monkeypatch
+):
+    slow_reads(monkeypatch)
+    dataset = OMEArrowDataset(path, cache=cache, preload="background")
+    loader = FastLoader(dataset, 3, num_workers=2, multiprocessing_context=start_method)
+
+    for _ in range(2):
+        assert torch.equal(EXPECTED, torch.cat(list(loader)))
+
+
+@pytest.mark.multiprocess
+@pytest.mark.parametrize("start_method", START_METHODS)
+def test_workers_of_a_stock_loader_fill_the_cache_together(path, start_method):
+    dataset = OMEArrowDataset(path, cache="shared", preload=False)
+
+    loader = DataLoader(dataset, 3, num_workers=2, multiprocessing_context=start_method)
+
+    assert torch.equal(EXPECTED, torch.cat(list(loader)))
+    assert dataset.num_cached == 9
+
+
+def test_a_file_on_disk_is_found_by_the_next_run(path, reads):
+    OMEArrowDataset(path, cache="disk")
+    gc.collect()
+
+    dataset = OMEArrowDataset(path, cache="disk")
+
+    assert_whole(dataset)
+    assert reads == [list(range(9))]
+
+
+def test_cache_dir_wins(path, tmp_path):
+    OMEArrowDataset(path, cache="disk", cache_dir=tmp_path / "mine")
+
+    assert len(list((tmp_path / "mine").glob("cells-*.pixels"))) == 1
+    assert not (tmp_path / "cache").exists()
+
+
+def test_a_source_that_changed_is_decoded_anew_into_the_same_place(path, tmp_path):
+    OMEArrowDataset(path, cache="disk")
+    write(tmp_path, IMAGES[::-1])
+
+    dataset = OMEArrowDataset(path, cache="disk")
+
+    assert torch.equal(EXPECTED.flip(0), dataset.get_batch(range(9)))
+    assert len(list((tmp_path / "cache").glob("*.pixels"))) == 1
+
+
+def test_another_choice_of_channels_is_another_file(path, tmp_path):
+    OMEArrowDataset(path, cache="disk", channels=[1])
+    dataset = OMEArrowDataset(path, cache="disk", channels=[0])
+
+    assert torch.equal(EXPECTED[:, :1], dataset.get_batch(range(9)))
+    assert len(list((tmp_path / "cache").glob("*.pixels"))) == 2
+
+
+def test_zeros_for_missing_images_are_kept_too(tmp_path):
+    path = write(tmp_path, [None, *IMAGES[1:]])
+    for _ in range(2):
+        dataset = OMEArrowDataset(path, cache="disk", on_null="zeros")
+        assert not dataset[0].any()
+        assert torch.equal(EXPECTED[1:], dataset.get_batch(range(1, 9)))
+
+
+def test_two_datasets_over_one_file_hold_one_copy(path, reads):
+    first = OMEArrowDataset(path)
+    second = OMEArrowDataset(path, dtype=torch.float64)
+
+    assert reads == [list(range(9))]
+    assert torch.equal(first.get_batch([1, 8]).double(), second.get_batch([1, 8]))
+
+
+def test_whoever_unpickles_a_dataset_on_this_machine_finds_its_pixels(path, reads):
+    dataset = OMEArrowDataset(path)
+
+    twin = pickle.loads(pickle.dumps(dataset))
+
+    assert_whole(twin)
+    assert len(reads) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"max_cache_bytes": 1000}, r"9 images take .* free in memory by max_cache_bytes"),
+        ({"max_cache_bytes": 1000, "cache": "disk"}, "free on disk by max_cache_bytes"),
+    ],
+)
+def test_a_budget_that_is_too_small_is_an_error_before_anything_is_read(
+    path, reads, options, message
+):
+    with pytest.raises(SharedMemoryError, match=message):
+        OMEArrowDataset(path, **options)
+
+    assert not reads
+
+
+def test_a_budget_that_suffices_is_none(path):
+    assert_whole(OMEArrowDataset(path, max_cache_bytes=9 * 120))
+
+
+def test_what_another_process_holds_takes_no_memory_again(path, monkeypatch):
+    first = OMEArrowDataset(path)
+    machine = dataclasses.replace(read_machine(), available_bytes=100)
+    monkeypatch.setattr("fastloader.datasets._image_store.read_machine", lambda: machine)
+
+    assert_whole(OMEArrowDataset(path))
+    del first
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"cache": "tape"}, "expected 'auto', 'shared', 'disk'"),
+        ({"preload": "later"}, "expected True, False or 'background'"),
+        ({"cache": "none", "preload": "background"}, "cache='none' keeps nothing"),
+        ({"cache_dir": "x"}, "is for cache='disk'"),
+    ],
+)
+def test_options_that_contradict_each_other_are_errors(path, options, message):
+    with pytest.raises(SettingsError, match=message):
+        OMEArrowDataset(path, **options)
+
+
+def fill_disk(path, folder, seconds, connection):
+    tempfile.tempdir = str(folder)
+    original = ParquetSource.read_images
+
+    def read_images(self, rows, offsets, write, **options):
+        def write_slowly(offset_bytes, array):
+            write(offset_bytes, array)
+            time.sleep(seconds)
+
+        return original(self, rows, offsets, write_slowly, **options)
+
+    ParquetSource.read_images = read_images
+    connection.send("ready")
+    OMEArrowDataset(path, cache="disk", cache_dir=folder / "cache")
+
+
+@pytest.mark.multiprocess
+@pytest.mark.slow
+@pytest.mark.parametrize("delay_seconds", [0.0, 0.01, 0.03, 0.06, 0.1, 0.15])
+def test_a_run_killed_at_any_moment_leaves_nothing_that_the_next_one_trips_over(
+    path, tmp_path, delay_seconds
+):
+    context = multiprocessing.get_context("spawn")
+    here, there = context.Pipe()
+    process = context.Process(target=fill_disk, args=(path, tmp_path, 0.01, there))
+    process.start()
+    here.recv()
+    time.sleep(delay_seconds)
+    os.kill(process.pid, signal.SIGKILL)
+    process.join()
+
+    assert_whole(OMEArrowDataset(path, cache="disk", cache_dir=tmp_path / "cache"))
+    assert not list((tmp_path / "cache").glob("*.part"))
+
+
+def sum_of_rank(path, folder, connection):
+    tempfile.tempdir = str(folder)
+    dataset = OMEArrowDataset(path)
+    connection.send(float(dataset.get_batch(range(9)).sum()))
+    connection.send(os.fstat(dataset._images._cache._pixels.file.fileno()).st_ino)
+    connection.recv()
+
+
+@pytest.mark.multiprocess
+def test_ranks_that_build_their_own_datasets_hold_one_copy(path, tmp_path):
+    context = multiprocessing.get_context("spawn")
+    pipes = [context.Pipe() for _ in range(2)]
+    ranks = [
+        context.Process(target=sum_of_rank, args=(path, tmp_path, there)) for _, there in pipes
+    ]
+    for rank in ranks:
+        rank.start()
+
+    sums = [here.recv() for here, _ in pipes]
+    inodes = {here.recv() for here, _ in pipes}
+    for (here, _), rank in zip(pipes, ranks, strict=True):
+        here.send("done")
+        rank.join(60)
+
+    assert sums == [float(EXPECTED.sum())] * 2
+    assert len(inodes) == 1
