@@ -11,6 +11,8 @@ import threading
 import time
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 from torch.utils.data import DataLoader
@@ -20,7 +22,7 @@ from fastloader._machine import read_machine
 from fastloader.datasets import OMEArrowDataset
 from fastloader.errors import ImageDataError, SettingsError, SharedMemoryError
 from fastloader.sources import ParquetSource
-from tests.ome_arrow_tables import ome_arrow_value, random_image, write_images
+from tests.ome_arrow_tables import image_array, ome_arrow_value, random_image, write_images
 
 IMAGES = [random_image((1, 2, 1, 6, 5), seed=seed) for seed in range(9)]
 START_METHODS = [
@@ -209,6 +211,30 @@ def test_a_source_that_changed_is_decoded_anew_into_the_same_place(path, tmp_pat
 
     assert torch.equal(EXPECTED.flip(0), dataset.get_batch(range(9)))
     assert len(list((tmp_path / "cache").glob("*.pixels"))) == 1
+
+
+def write_plainly(path, image, modified_ns):
+    """Write a file whose footer does not depend on the pixels."""
+    table = pa.table({
+        "image": image_array([ome_arrow_value(image, encoding="bytes")], encoding="bytes")
+    })
+    pq.write_table(
+        table, path, compression="none", use_dictionary=False, write_statistics=False
+    )
+    os.utime(path, ns=(modified_ns, modified_ns))
+
+
+@every_cache
+def test_a_source_with_the_same_footer_but_other_pixels_is_decoded_anew(tmp_path, cache):
+    path = tmp_path / "cells.parquet"
+    write_plainly(path, IMAGES[0], 1 << 60)
+    first = OMEArrowDataset(path, cache=cache)
+    write_plainly(path, IMAGES[1], (1 << 60) + 1)
+
+    second = OMEArrowDataset(path, cache=cache)
+
+    assert torch.equal(EXPECTED[0], first[0])
+    assert torch.equal(EXPECTED[1], second[0])
 
 
 def test_another_choice_of_channels_is_another_file(path, tmp_path):

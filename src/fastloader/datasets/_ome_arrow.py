@@ -20,7 +20,13 @@ from fastloader.datasets._image_store import ImageStore, StoreOptions
 from fastloader.datasets._labels import Labels
 from fastloader.datasets._progress_bar import Progress
 from fastloader.errors import ImageDataError, SettingsError, ShapeError
-from fastloader.sources import ColumnValues, ImageSource, ImageTable, ParquetSource
+from fastloader.sources import (
+    ColumnValues,
+    ImageSource,
+    ImageTable,
+    SourcePath,
+    open_source,
+)
 
 __all__ = ["OMEArrowDataset"]
 
@@ -55,7 +61,7 @@ class OMEArrowDataset(Dataset[Any]):
 
     def __init__(
         self,
-        path: str | os.PathLike[str],
+        path: SourcePath | Sequence[SourcePath],
         image_column: str | None = None,
         label_column: str | None = None,
         channels: Sequence[int] | Sequence[str] | None = None,
@@ -70,11 +76,13 @@ class OMEArrowDataset(Dataset[Any]):
         cache_dir: str | os.PathLike[str] | None = None,
         max_cache_bytes: int | None = None,
         progress: Progress = "auto",
+        format: str | None = None,  # noqa: A002 - as pyarrow.dataset and polars call it
+        **source_options: Any,
     ) -> None:
         """Read sizes, labels and, unless `preload` is off, all pixels.
 
         Args:
-            path: A Parquet file.
+            path: A file or folder of images, or several files that follow one another.
             image_column: Column of the images; found by its fields when there is only one.
             label_column: Column of labels: whole numbers, floats, booleans or strings. Strings
                 become positions in `classes`.
@@ -97,6 +105,9 @@ class OMEArrowDataset(Dataset[Any]):
             max_cache_bytes: Most bytes that the cache may take; what is free when left out.
             progress: Show a bar if preloading takes more than two seconds; "auto" shows it in
                 a terminal only.
+            format: What `path` is (`fastloader.sources.FORMATS`); found by its name or contents
+                when left out.
+            **source_options: Options of the format.
 
         Raises:
             SourceError: If the file cannot be read or a column is missing.
@@ -105,7 +116,7 @@ class OMEArrowDataset(Dataset[Any]):
             SettingsError: If other options do not fit the images or each other.
             SharedMemoryError: If the images need more room than there is.
         """
-        self._source: ImageSource = ParquetSource(path, image_column)
+        self._source = open_source(path, image_column, format=format, **source_options)
         table, rows = _resolve_nulls(self._source.read_table(), on_null, self._source.where)
         self._dtype = _choose_dtype(table, dtype, scale, self._source.where)
         self._scale = scale
@@ -114,7 +125,7 @@ class OMEArrowDataset(Dataset[Any]):
         if label_column is not None:
             self._labels = Labels.of(
                 _take(self._source.read_column(label_column), rows),
-                f"{os.fspath(path)}, column {label_column!r}",
+                f"{self._source.where}, label column {label_column!r}",
             )
         numbers = _choose_channels(self._source, table.shapes[rows], channels)
         options = _choose_store(cache, preload, cache_dir, max_cache_bytes)

@@ -93,8 +93,8 @@ class ParquetSource:
 
     @property
     def fingerprint(self) -> str:
-        """Hash of the file's size and of its footer, which has sizes and places of all data."""
-        return self._file.fingerprint
+        """Hash of the file's size and footer, and when it was last written to."""
+        return f"{self._file.fingerprint}-{self._file.modified_ns}"
 
     @property
     def num_rows(self) -> int:

@@ -45,6 +45,8 @@ class ParquetHandle:
         self._opened = threading.local()
         self.fingerprint = self._read_fingerprint()
         """Hash of the file's size and of its footer, which has sizes and places of all data."""
+        self.modified_ns = Path(self.path).stat().st_mtime_ns
+        """When the file was last written to: other pixels may have the same footer."""
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "_opened"}
