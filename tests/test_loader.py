@@ -35,6 +35,7 @@ AUTOMATIC = {
 OWN = [
     "seed",
     "device",
+    "resident",
     "transport",
     "batch_transform",
     "device_transform",
@@ -443,6 +444,16 @@ def test_a_collate_function_of_the_user_gets_samples():
         return len(samples)
 
     assert list(FastLoader(TensorDataset(torch.arange(5)), 2, collate_fn=collate)) == [2, 2, 1]
+
+
+@pytest.mark.parametrize("device", [None, "cpu"])
+def test_data_stays_where_it_is_without_a_device(device):
+    data = torch.utils.data.TensorDataset(torch.arange(8))
+    loader = FastLoader(data, 4, resident="device", device=device)
+
+    assert [batch.tolist() for [batch] in loader] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    assert loader.settings.resident is None
+    assert loader.settings.reasons["resident"] == "batches stay on the CPU"
 
 
 def test_batches_that_are_kept_stay_as_they_were():

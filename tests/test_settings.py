@@ -18,6 +18,7 @@ VALUES = {
     "pin_memory": False,
     "transport": "shared",
     "device": None,
+    "resident": None,
     "batched": False,
 }
 REASONS = {name: f"because of {name}" for name in VALUES}

@@ -56,6 +56,7 @@ class GivenOptions:
     pin_memory: bool | Auto = "auto"
     transport: Transport | Auto = "auto"
     device: str | None = None
+    resident: str | None = None
     num_workers_override: int | None = None
     """Stands in for the automatic number of workers."""
 
@@ -98,6 +99,7 @@ def choose_settings(
         pin_memory=note("pin_memory", _choose_pinning(machine, traits, given)),
         transport=note("transport", _choose_transport(machine, given)),
         device=note("device", _explain_device(given)),
+        resident=note("resident", _choose_residence(traits, given)),
         batched=note("batched", _explain_batched(traits)),
         reasons=reasons,
         ignored=ignored,
@@ -259,6 +261,16 @@ def _explain_device(given: GivenOptions) -> tuple[str | None, str]:
     if given.device is None:
         return None, "not asked for"
     return given.device, _GIVEN
+
+
+def _choose_residence(traits: DatasetTraits, given: GivenOptions) -> tuple[str | None, str]:
+    if given.resident is None:
+        return None, "not asked for"
+    if given.device in {None, "cpu"}:
+        return None, "batches stay on the CPU"
+    if not traits.batched:
+        return None, "the dataset makes samples one by one, not whole batches"
+    return given.resident, _GIVEN
 
 
 def _explain_batched(traits: DatasetTraits) -> tuple[bool, str]:

@@ -12,17 +12,20 @@ import torch.distributed
 from torch.utils.data import IterableDataset, default_collate
 
 from fastloader._buffers import Allocator, BufferPool
+from fastloader._crew import Crew
 from fastloader._fingerprint import fingerprint
 from fastloader._iterator import LoaderIterator
 from fastloader._keeper import PoolKeeper
 from fastloader._live import read_live_state
+from fastloader._residence import Residence
 from fastloader._seeding import DrawScope
 from fastloader._torch_internals import index_sampler, reported_length
-from fastloader.datasets._batched import as_batched
+from fastloader.datasets._batched import as_batched, has_independent_rows
 from fastloader.engine import (
     BatchMaker,
     FetchPlan,
     InProcessRun,
+    MergedRun,
     PoolOptions,
     PoolRun,
     RunOptions,
@@ -33,6 +36,7 @@ from fastloader.stages import (
     MOST_UNDER_WAY,
     AheadStream,
     BatchStream,
+    CutStream,
     DeviceStream,
     PinnedStream,
     lock_pages,
@@ -59,6 +63,7 @@ class EpochOpener:
         weakref.finalize(loader, self._keeper.retire).atexit = False
         self._buffers = BufferPool()
         self._sends_batches = True
+        self.residence = Residence()
 
     def open(self, loader: Any, order: EpochOrder, epoch: int) -> LoaderIterator:
         """Return the iterator of an epoch.
@@ -70,25 +75,39 @@ class EpochOpener:
         """
         device = _device_of(loader)
         plan = _plan_of(loader)
+        scope = DrawScope(order.base_seed, epoch)
+        if loader.resident is not None:
+            stream = self.residence.open(plan, device, order.indices, scope)
+            if stream is not None:
+                return self._iterator(loader, stream, [], _ignore)
         allocate = _allocator(loader, device, self._buffers)
         maker = BatchMaker(
             plan,
             allocate,
-            scope=DrawScope(order.base_seed, epoch),
+            scope=scope,
             rank=_rank_of(loader),
             skipped=loader._skipped,  # noqa: SLF001
+            crew=Crew(torch.get_num_threads() - 1),
         )
-        stream: BatchStream
         if loader.num_workers > 0 and self._sends_batches:
             stream, processes, on_end = self._start_workers(
                 loader, plan, maker, order, epoch, device
             )
+            stream = _staged(stream, loader, device)
         else:
-            stream, processes, on_end = InProcessRun(maker, order.indices), [], _ignore
-            if plan.batched is not None and device is not None:
-                stream = AheadStream(stream, GATHERED_AHEAD)
+            processes, on_end = [], _ignore
+            stream = _made_here(loader, plan, maker, order, device)
+        return self._iterator(loader, stream, processes, on_end)
+
+    def _iterator(
+        self,
+        loader: Any,
+        stream: BatchStream,
+        processes: list[Any],
+        on_end: Callable[[bool], None],
+    ) -> LoaderIterator:
         return LoaderIterator(
-            _staged(stream, loader, device),
+            stream,
             dataset=loader.dataset,
             index_sampler=index_sampler(loader),
             reported_length=reported_length(loader),
@@ -215,6 +234,28 @@ def _allocator(loader: Any, device: torch.device | None, buffers: BufferPool) ->
 def _pinned_empty(shape: Any, dtype: torch.dtype) -> torch.Tensor:
     # Torch's cache of page-locked blocks: it keeps each until copies from it are over.
     return torch.empty(tuple(shape), dtype=dtype, pin_memory=True)
+
+
+def _made_here(
+    loader: Any,
+    plan: FetchPlan,
+    maker: BatchMaker,
+    order: EpochOrder,
+    device: torch.device | None,
+) -> BatchStream:
+    """Return the stream of an epoch without workers."""
+    if plan.batched is None or device is None:
+        return _staged(InProcessRun(maker, order.indices), loader, device)
+    merges = (
+        plan.on_error == "raise"
+        and plan.batch_transform is None
+        and has_independent_rows(plan.batched)
+    )
+    if not merges:
+        run = InProcessRun(maker, order.indices)
+        return DeviceStream(AheadStream(run, GATHERED_AHEAD), device)
+    merged = MergedRun(maker, order.indices)
+    return CutStream(DeviceStream(AheadStream(merged, GATHERED_AHEAD), device))
 
 
 def _staged(stream: BatchStream, loader: Any, device: torch.device | None) -> BatchStream:

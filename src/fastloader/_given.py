@@ -38,7 +38,7 @@ def check_seed(seed: int | None, generator: torch.Generator | None) -> None:
         raise SettingsError(f"seed must be from 0 to 2**64 - 1, but got {seed}.")
 
 
-def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
+def check_choice(name: str, value: object, choices: tuple[str | None, ...]) -> None:
     """Refuse a word that is not one of a few.
 
     Raises:

@@ -70,6 +70,8 @@ class FastLoader(DataLoader[T_co]):
         seed: Makes order and random draws depend on this number and the epoch alone; from 0
             to 2**64 - 1. Not together with `generator`.
         device: Where batches arrive, such as ``"cuda"``; None leaves them as they were made.
+        resident: ``"device"`` keeps the data of a dataset that makes whole batches on `device`
+            and gathers batches there; see `explain` for whether it could.
         transport: How batches come from workers: ``"shared"`` memory that is used again, or
             ``"torch"`` for all that torch's own iterators do, and no more.
         batch_transform: Applied to each batch where it was made, in the worker.
@@ -116,6 +118,7 @@ class FastLoader(DataLoader[T_co]):
         in_order: bool = True,
         seed: int | None = None,
         device: torch.device | str | int | None = None,
+        resident: Literal["device"] | None = None,
         transport: Transport | Auto = "auto",
         batch_transform: Callable[[Any], Any] | None = None,
         device_transform: Callable[[Any], Any] | None = None,
@@ -124,6 +127,7 @@ class FastLoader(DataLoader[T_co]):
         watchdog_seconds: float = 60.0,
     ) -> None:
         check_seed(seed, generator)
+        check_choice("resident", resident, ("device", None))
         check_choice("on_error", on_error, ("raise", "skip"))
         check_choice("on_worker_death", on_worker_death, ("raise", "restart"))
         traits = describe_dataset(
@@ -143,6 +147,7 @@ class FastLoader(DataLoader[T_co]):
             pin_memory=pin_memory,
             transport=transport,
             device=None if device is None else str(torch.device(device)),
+            resident=resident,
             num_workers_override=read_override(),
         )
         machine = read_machine()
@@ -175,6 +180,7 @@ class FastLoader(DataLoader[T_co]):
         # Public attributes are exactly the options: frameworks make loaders anew from them.
         self.seed = seed
         self.device = device
+        self.resident = resident
         self.transport = settings.transport
         self.batch_transform = batch_transform
         self.device_transform = device_transform
@@ -211,9 +217,11 @@ class FastLoader(DataLoader[T_co]):
             "device": None if self.device is None else str(torch.device(self.device)),
         }
         changed = {name: now[name] for name in now if now[name] != getattr(settings, name)}
+        reasons = {**settings.reasons, **dict.fromkeys(changed, "set after construction")}
+        if (obstacle := self._opener.residence.obstacle) is not None:
+            changed["resident"], reasons["resident"] = None, obstacle
         if not changed:
             return settings
-        reasons = {**settings.reasons, **dict.fromkeys(changed, "set after construction")}
         return dataclasses.replace(settings, **changed, reasons=reasons)  # type: ignore[arg-type]
 
     def explain(self) -> str:

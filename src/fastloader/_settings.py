@@ -40,6 +40,8 @@ class LoaderSettings:
     """How batches come from workers."""
     device: str | None
     """Where batches arrive; None leaves them as they were made."""
+    resident: str | None
+    """``"device"`` if the data is kept on the device; None if it is copied batch by batch."""
     batched: bool
     """Whether the dataset makes whole batches in one call."""
     reasons: Mapping[str, str]

@@ -6,6 +6,8 @@ import pytest
 import torch
 
 from fastloader import FastLoader
+from fastloader.datasets import Augment
+from fastloader.transforms import RandomFlip
 from tests.engine.datasets import Images
 
 pytestmark = [
@@ -53,6 +55,119 @@ def test_batched_data_is_gathered_into_pinned_memory():
         seen += indices.tolist()
 
     assert sorted(seen) == list(range(500))
+
+
+def make_tensors(length, shape=(3, 32, 32)):
+    images = torch.randint(0, 255, (length, *shape), dtype=torch.uint8)
+    return images, torch.utils.data.TensorDataset(images, torch.arange(length))
+
+
+@pytest.mark.parametrize("resident", [None, "device"])
+@pytest.mark.parametrize("batch_size", [1, 7, 256])
+def test_data_in_memory_arrives_in_stocks_order(resident, batch_size):
+    images, data = make_tensors(5_000)
+    loader = FastLoader(data, batch_size, shuffle=True, device="cuda", resident=resident)
+
+    for seed in (3, 4):
+        torch.manual_seed(seed)
+        expected = [labels for _, labels in torch.utils.data.DataLoader(data, batch_size, True)]
+        torch.manual_seed(seed)
+        found = list(loader)
+        assert len(found) == len(expected)
+        for (batch, labels), wanted in zip(found, expected, strict=True):
+            assert torch.equal(labels.cpu(), wanted)
+            assert torch.equal(batch.cpu(), images[wanted])
+    assert loader.settings.resident == resident
+
+
+def test_no_buffer_is_overwritten_while_its_copy_is_under_way():
+    images, data = make_tensors(20_000)
+    loader = FastLoader(data, 64, shuffle=True, device="cuda")
+    on_device = images.cuda()
+    busy = torch.rand(4096, 4096, device="cuda")
+    wrong = torch.zeros((), dtype=torch.int64, device="cuda")
+
+    for _ in range(5):
+        for number, (batch, labels) in enumerate(loader):
+            if number % 50 == 0:
+                busy = (busy @ busy).clamp(0, 1)
+            wrong += (batch != on_device[labels]).sum()
+
+    assert wrong.item() == 0
+
+
+def test_resident_batches_can_be_used_on_any_stream():
+    images, data = make_tensors(20_000)
+    loader = FastLoader(data, 64, shuffle=True, device="cuda", resident="device")
+    on_device = images.cuda()
+    streams = [torch.cuda.Stream() for _ in range(3)]
+    wrong = torch.zeros(3, dtype=torch.int64, device="cuda")
+    torch.cuda.synchronize()
+
+    iterator = iter(loader)
+    for number in range(len(loader)):
+        with torch.cuda.stream(streams[number % 3]):
+            batch, labels = next(iterator)
+            wrong[number % 3] += (batch != on_device[labels]).sum()
+    torch.cuda.synchronize()
+
+    assert wrong.tolist() == [0, 0, 0]
+
+
+def test_gathering_on_the_device_waits_for_nothing():
+    _, data = make_tensors(20_000)
+    loader = FastLoader(data, 64, shuffle=True, device="cuda", resident="device")
+    list(loader)  # copies the data
+
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        for _ in loader:
+            pass
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+def test_resident_data_is_augmented_on_the_device():
+    _, data = make_tensors(300)
+    augmented = Augment(data, RandomFlip())
+    kept = FastLoader(augmented, 32, shuffle=True, seed=5, device="cuda", resident="device")
+    made_here = FastLoader(augmented, 32, shuffle=True, seed=5)
+
+    for _ in range(2):
+        for (batch, labels), (wanted, numbers) in zip(kept, made_here, strict=True):
+            assert torch.equal(labels.cpu(), numbers)
+            assert torch.equal(batch.cpu(), wanted)
+    assert kept.settings.resident == "device"
+
+
+def test_resident_data_takes_memory_once_for_several_loaders():
+    _, data = make_tensors(20_000)
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated()
+    loaders = [
+        FastLoader(torch.utils.data.Subset(data, part), 64, device="cuda", resident="device")
+        for part in (range(15_000), range(15_000, 20_000))
+    ]
+
+    for loader in loaders:
+        next(iter(loader))
+    taken = torch.cuda.memory_allocated() - before
+    del loader, loaders
+
+    assert taken < 1.6 * 20_000 * 3 * 32 * 32
+    assert torch.cuda.memory_allocated() <= before
+
+
+def test_data_that_does_not_fit_is_copied_batch_by_batch(monkeypatch, caplog):
+    _, data = make_tensors(300)
+    loader = FastLoader(data, 32, device="cuda", resident="device")
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (1000, 2000))
+
+    assert sum(len(labels) for _, labels in loader) == 300
+
+    assert loader.settings.resident is None
+    assert "more than 60%" in loader.settings.reasons["resident"]
+    assert "resident" in caplog.text
 
 
 @pytest.mark.stress

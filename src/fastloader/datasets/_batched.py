@@ -17,14 +17,20 @@ from torch.utils.data import (
     default_collate,
 )
 
-from fastloader._buffers import empty_batch
-from fastloader.datasets._gather import gather_rows
-from fastloader.datasets._merge import SIGNED, UnlikeBatchesError, merge_batches
+from fastloader.datasets._merge import UnlikeBatchesError, merge_batches
+from fastloader.datasets._tensor_rows import Rows
 from fastloader.datasets._wrapper import DatasetWrapper
-from fastloader.sampling._compact import IndexList
+from fastloader.sampling._compact import IndexArray, IndexList
 from fastloader.typing import Batch, BatchedDataset, Sample
 
-__all__ = ["as_batched"]
+__all__ = [
+    "SubsetRows",
+    "TensorRows",
+    "WrappedRows",
+    "as_batched",
+    "as_positions",
+    "has_independent_rows",
+]
 
 
 def as_batched(dataset: Any) -> BatchedDataset | None:
@@ -46,6 +52,26 @@ def as_batched(dataset: Any) -> BatchedDataset | None:
     if isinstance(dataset, IterableDataset) or not isinstance(dataset, BatchedDataset):
         return None
     return dataset if _keeps_up(type(dataset), "get_batch", "__getitem__") else None
+
+
+def has_independent_rows(batched: BatchedDataset) -> bool:
+    """Tell whether a batch may be cut out of a larger one.
+
+    The protocol says so of all, but a dataset of the user's may pad a batch to its longest
+    sample, say. This is known of torch's datasets and our own.
+
+    Args:
+        batched: From `as_batched`.
+    """
+    if isinstance(batched, WrappedRows) and not _is_ours(batched.wrapper):
+        return False
+    if isinstance(batched, _Adapter):
+        return all(map(has_independent_rows, batched.parts()))
+    return _is_ours(batched)
+
+
+def _is_ours(dataset: Any) -> bool:
+    return type(dataset).__module__.partition(".")[0] == __name__.partition(".")[0]
 
 
 def _keeps_up(cls: type, batched: str, single: str) -> bool:
@@ -78,43 +104,59 @@ class _Adapter(ABC):
         return as_batched, (self._dataset,)
 
     @abstractmethod
-    def get_batch(self, indices: Sequence[int], /) -> Batch: ...
+    def get_batch(self, indices: Sequence[int], /) -> Batch:
+        """Return samples as one batch."""
+
+    @abstractmethod
+    def parts(self) -> Sequence[BatchedDataset]:
+        """Return the datasets that this one is made of."""
 
     def _collate_samples(self, indices: Sequence[Any]) -> Batch:
         """Make a batch the plain way, for what the fast way cannot or need not know."""
         return default_collate([self._dataset[index] for index in indices])
 
 
-class _Tensors(_Adapter):
+class TensorRows(_Adapter):
     """A tensor, or a `TensorDataset`."""
 
     def __init__(self, dataset: Any, tensors: Sequence[torch.Tensor]) -> None:
         super().__init__(dataset)
-        self._rows = [_Rows(tensor) for tensor in tensors]
-        self._is_bare = not isinstance(dataset, TensorDataset)
+        self.tensors = tensors
+        self.is_bare = not isinstance(dataset, TensorDataset)
+        self._rows = [Rows(tensor) for tensor in tensors]
         self._length = len(tensors[0])
 
     def get_batch(self, indices: Sequence[int], /) -> Batch:
-        positions = _as_positions(indices, self._length)
+        positions = as_positions(indices, self._length)
         if positions is None:
             return self._collate_samples(indices)
         batch = [rows.select(positions) for rows in self._rows]
-        return batch[0] if self._is_bare else batch
+        return batch[0] if self.is_bare else batch
+
+    def parts(self) -> Sequence[BatchedDataset]:
+        """Return nothing: there is no dataset within."""
+        return ()
 
 
-class _Subset(_Adapter):
+class SubsetRows(_Adapter):
+    """A `Subset`."""
+
     def __init__(self, subset: Subset[Any], base: BatchedDataset) -> None:
         super().__init__(subset)
-        self._base = base
+        self.chosen: Any = subset.indices
+        self.base = base
 
     def get_batch(self, indices: Sequence[int], /) -> Batch:
-        chosen = self._dataset.indices
+        chosen = self.chosen
         if isinstance(chosen, (torch.Tensor, np.ndarray)):
-            positions = _as_positions(indices, len(chosen))
+            positions = as_positions(indices, len(chosen))
             if positions is None:
                 return self._collate_samples(indices)
-            return self._base.get_batch(chosen[positions].tolist())
-        return self._base.get_batch([chosen[index] for index in indices])
+            return self.base.get_batch(chosen[positions].tolist())
+        return self.base.get_batch([chosen[index] for index in indices])
+
+    def parts(self) -> Sequence[BatchedDataset]:
+        return [self.base]
 
 
 class _Concatenation(_Adapter):
@@ -127,7 +169,7 @@ class _Concatenation(_Adapter):
         self._length = len(concatenation)
 
     def get_batch(self, indices: Sequence[int], /) -> Batch:
-        positions = _as_positions(indices, self._length)
+        positions = as_positions(indices, self._length)
         if positions is None or positions.min() < 0 or positions.max() >= self._length:
             return self._collate_samples(indices)  # or raises what torch raises
         parts = np.searchsorted(self._ends, positions, side="right")
@@ -145,6 +187,9 @@ class _Concatenation(_Adapter):
         except UnlikeBatchesError:
             return self._collate_samples(indices)
 
+    def parts(self) -> Sequence[BatchedDataset]:
+        return self._parts
+
 
 class _Stack(_Adapter):
     """A `StackDataset`: its parts side by side, by position or by name."""
@@ -157,16 +202,23 @@ class _Stack(_Adapter):
         batches = {name: part.get_batch(indices) for name, part in self._parts.items()}
         return batches if isinstance(self._dataset.datasets, dict) else list(batches.values())
 
+    def parts(self) -> Sequence[BatchedDataset]:
+        return list(self._parts.values())
 
-class _Wrapped(_Adapter):
+
+class WrappedRows(_Adapter):
     """A wrapper of ours around an adapted dataset."""
 
     def __init__(self, wrapper: DatasetWrapper, base: BatchedDataset) -> None:
         super().__init__(wrapper)
-        self._base = base
+        self.wrapper = wrapper
+        self.base = base
 
     def get_batch(self, indices: Sequence[int], /) -> Batch:
-        return self._dataset.transform_batch(self._base.get_batch(indices), indices)
+        return self.wrapper.transform_batch(self.base.get_batch(indices), indices)
+
+    def parts(self) -> Sequence[BatchedDataset]:
+        return [self.base]
 
 
 def _adapt_wrapper(wrapper: DatasetWrapper) -> BatchedDataset | None:
@@ -177,23 +229,23 @@ def _adapt_wrapper(wrapper: DatasetWrapper) -> BatchedDataset | None:
     is_ours = cls.__getitem__ is DatasetWrapper.__getitem__
     if base is None or not is_ours or not _keeps_up(cls, "transform_batch", "transform_sample"):
         return None
-    return _Wrapped(wrapper, base)
+    return WrappedRows(wrapper, base)
 
 
 def _adapt_tensor(tensor: torch.Tensor) -> BatchedDataset | None:
-    return _Tensors(tensor, [tensor]) if _is_plain(tensor) else None
+    return TensorRows(tensor, [tensor]) if _is_plain(tensor) else None
 
 
 def _adapt_tensors(dataset: TensorDataset) -> BatchedDataset | None:
     tensors = dataset.tensors
     if tensors and all(map(_is_plain, tensors)):
-        return _Tensors(dataset, tensors)
+        return TensorRows(dataset, tensors)
     return None
 
 
 def _adapt_subset(subset: Subset[Any]) -> BatchedDataset | None:
     base = as_batched(subset.dataset)
-    return None if base is None else _Subset(subset, base)
+    return None if base is None else SubsetRows(subset, base)
 
 
 def _adapt_concatenation(concatenation: ConcatDataset[Any]) -> BatchedDataset | None:
@@ -231,13 +283,13 @@ def _is_plain(tensor: torch.Tensor) -> bool:
     )
 
 
-def _as_positions(indices: Sequence[Any], length: int) -> npt.NDArray[np.int64] | None:
+def as_positions(indices: Sequence[Any], length: int) -> npt.NDArray[np.int64] | None:
     """Return indices as an int64 array, negative ones counted from the start.
 
     None stands for indices that mean something else than a row: ``tensor[True]`` or
     ``tensor[tensor([3])]`` add an axis.
     """
-    if type(indices) is IndexList:
+    if isinstance(indices, IndexArray | IndexList):
         return indices.array
     if not len(indices):
         return None
@@ -255,39 +307,3 @@ def _is_row(index: Any) -> bool:
     if isinstance(index, (torch.Tensor, np.ndarray)):
         return index.ndim == 0 and index.dtype not in {torch.bool, np.dtype(np.bool_)}
     return hasattr(index, "__index__") and not isinstance(index, (bool, np.bool_))
-
-
-class _Rows:
-    """Selects rows of a tensor, with the result of stacking them one by one."""
-
-    def __init__(self, tensor: torch.Tensor) -> None:
-        self._dtype = tensor.dtype
-        source = tensor.view(SIGNED[tensor.dtype]) if tensor.dtype in SIGNED else tensor
-        order = _channels_last_order(tensor)
-        self._inverse = None if order is None else [order.index(n) for n in range(tensor.ndim)]
-        self._source = source if order is None else source.permute(order)
-        self._shape = tuple(self._source.shape[1:])
-        self._copies = tensor.device.type == "cpu" and not tensor.requires_grad
-
-    def select(self, positions: npt.NDArray[np.int64]) -> torch.Tensor:
-        source = self._source
-        if self._copies:
-            out = empty_batch((len(positions), *self._shape), source.dtype)
-            rows = gather_rows(source, positions, out)
-        else:
-            rows = source.index_select(0, torch.from_numpy(positions).to(source.device))
-        if source.dtype is not self._dtype:
-            rows = rows.view(self._dtype)
-        return rows if self._inverse is None else rows.permute(self._inverse)
-
-
-def _channels_last_order(tensor: torch.Tensor) -> list[int] | None:
-    """Return the order of axes in memory if stacking keeps channels last, as it does for some.
-
-    Convolutions may be faster on batches of that order.
-    """
-    if tensor.is_contiguous() or tensor.ndim not in {4, 5} or not len(tensor):
-        return None
-    stacked = torch.stack([tensor[0].detach()] * 2)
-    is_kept = not stacked.is_contiguous()
-    return [0, *range(2, tensor.ndim), 1] if is_kept else None

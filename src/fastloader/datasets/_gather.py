@@ -1,16 +1,21 @@
 """Copies rows of a tensor into a batch, with several threads where it is large."""
 
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
+from fastloader._crew import Crew, current_crew
+
 __all__ = ["gather_rows"]
 
 PART_BYTES = 4 << 20
 """For each thread, at least: below it, starting the thread takes longer than the copy."""
+
+CREW_PART_BYTES = 1 << 20
+"""The same for threads that stand by."""
 
 
 def gather_rows(
@@ -18,8 +23,9 @@ def gather_rows(
 ) -> torch.Tensor:
     """Write ``source[positions]`` to `out`.
 
-    Uses as many threads as torch may (`torch.set_num_threads`). They are not torch's own, whose
-    calling thread spins while it waits for the others: costly where cores are shared.
+    Uses as many threads as torch may (`torch.set_num_threads`), those of the loader where it
+    lends some. They are not torch's own, whose calling thread spins while it waits for the
+    others: costly where cores are shared.
 
     Args:
         source: Rows along the first axis, on the CPU, shape ``(N, ...)``.
@@ -32,22 +38,28 @@ def gather_rows(
     Raises:
         IndexError: If a position is outside of `source`.
     """
-    num_threads = min(torch.get_num_threads(), out.nbytes // PART_BYTES, len(positions))
-    if num_threads < 2 or not source.is_contiguous() or not _are_inside(positions, len(source)):
+    crew = current_crew()
+    part_bytes = PART_BYTES if crew is None else CREW_PART_BYTES
+    num_threads = torch.get_num_threads()
+    num_parts = min(num_threads, out.nbytes // part_bytes, len(positions))
+    if num_parts < 2 or not source.is_contiguous() or not _are_inside(positions, len(source)):
         return torch.index_select(source, 0, torch.from_numpy(positions), out=out)
     rows, target = _as_bytes(source), _as_bytes(out)
-    edges = np.linspace(0, len(positions), num_threads + 1).astype(int).tolist()
+    edges = np.linspace(0, len(positions), num_parts + 1).astype(int).tolist()
 
     def copy(start: int, stop: int) -> None:
         # "clip" writes straight to `out`; "raise", the default, makes a copy first.
         np.take(rows, positions[start:stop], axis=0, out=target[start:stop], mode="clip")
 
-    first, *others = pairwise(edges)
-    with ThreadPoolExecutor(num_threads - 1, "fastloader-gather") as pool:
-        under_way = [pool.submit(copy, start, stop) for start, stop in others]
-        copy(*first)
-    for part in under_way:
-        part.result()
+    jobs = [partial(copy, start, stop) for start, stop in pairwise(edges)]
+    if crew is not None:
+        crew.do(jobs)
+        return out
+    crew = Crew(num_parts - 1)
+    try:
+        crew.do(jobs)
+    finally:
+        crew.close()
     return out
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from torch.utils.data import default_collate
 
 from fastloader._buffers import Allocator, allocating_with
+from fastloader._crew import Crew, working_with
 from fastloader._isolation import BatchIsolation
 from fastloader._seeding import DrawScope, draw_scope
 from fastloader.engine._collate import collate_map_into, default_collate_into
@@ -39,6 +40,7 @@ class BatchMaker:
         scope: Base seed and epoch.
         rank: Of this process in the run.
         skipped: Takes the samples that were left out.
+        crew: Lent to datasets that make whole batches; ended by `close`.
     """
 
     def __init__(
@@ -49,12 +51,14 @@ class BatchMaker:
         scope: DrawScope,
         rank: int,
         skipped: list[SkippedSample],
+        crew: Crew | None = None,
     ) -> None:
         self._plan = plan
         self._allocate = allocate
         self._scope = scope
         self._isolation = BatchIsolation(scope.seed, scope.epoch, rank)
         self._skipped = skipped
+        self._crew = crew
         self._fetcher: Fetcher | None = None
 
     def make(self, indices: Any, number: int) -> Batch:
@@ -79,6 +83,11 @@ class BatchMaker:
                 if fetcher.skipped:
                     self._note_skipped(fetcher)
 
+    def close(self) -> None:
+        """End the crew's threads."""
+        if self._crew is not None:
+            self._crew.close()
+
     def _collate(self) -> Callable[[Any], Any]:
         if self._plan.collate_fn is not default_collate:
             return self._plan.collate_fn
@@ -88,7 +97,11 @@ class BatchMaker:
     @contextmanager
     def _surroundings(self, number: int, num_samples: int) -> Iterator[None]:
         with draw_scope(self._scope), allocating_with(self._allocate):
-            if self._plan.batched is not None or type(self._plan.dataset) in _INERT:
+            if self._plan.batched is not None:
+                with working_with(self._crew):
+                    yield
+                return
+            if type(self._plan.dataset) in _INERT:
                 yield
                 return
             with self._isolation.around(number, num_samples):
@@ -138,4 +151,5 @@ class InProcessRun:
             return []
 
     def close(self) -> None:
-        """Do nothing: no work is under way."""
+        """End the threads that help making batches; no work is under way."""
+        self._maker.close()

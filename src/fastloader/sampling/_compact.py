@@ -1,6 +1,6 @@
 """Torch's own samplers in the same order, without a Python list of the whole permutation."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
 from typing import Any, TypeAlias
 
@@ -16,7 +16,7 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
-__all__ = ["IndexList", "compact_sampler"]
+__all__ = ["IndexArray", "IndexList", "compact_sampler"]
 
 _CHUNK = 8192
 """Indices turned into Python numbers at a time."""
@@ -68,6 +68,29 @@ class IndexList(list[int]):
         return list, (list(self),)
 
 
+class IndexArray(Sequence[int]):
+    """Indices of many samples as an array that can be read like a list of numbers.
+
+    Args:
+        array: int64, shape ``(N,)``, no number below 0; not to be written to.
+    """
+
+    def __init__(self, array: _Indices) -> None:
+        self.array = array
+
+    def __len__(self) -> int:
+        return len(self.array)
+
+    def __getitem__(self, position: Any) -> Any:
+        return self.array[position].tolist()
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.array.tolist())
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
+        return np.array(self.array, dtype, copy=bool(copy) or None)
+
+
 class _Compact:
     def __init__(self, sampler: Any, generator: torch.Generator | None) -> None:
         self._sampler = sampler
@@ -86,12 +109,16 @@ class _CompactRandom(_Compact):
     def chunks(self) -> Iterator[_Indices]:
         sampler: RandomSampler = self._sampler
         generator = self._generator if self._generator is not None else sampler.generator
+        is_ours = generator is not sampler.generator or generator is None
         if generator is None:
             # On the CPU whatever torch's default device is, like all of this.
             seed = torch.empty((), dtype=torch.int64, device="cpu").random_().item()
             generator = torch.Generator().manual_seed(int(seed))
-        draw = _draw_with_replacement if sampler.replacement else _draw_permutations
-        yield from draw(len(sampler.data_source), sampler.num_samples, generator)
+        length, num_samples = len(sampler.data_source), sampler.num_samples
+        if sampler.replacement:
+            yield from _draw_with_replacement(length, num_samples, generator)
+        else:
+            yield from _draw_permutations(length, num_samples, generator, is_ours)
 
 
 def _draw_with_replacement(
@@ -110,12 +137,13 @@ def _draw_integers(high: int, size: int, generator: torch.Generator) -> _Indices
 
 
 def _draw_permutations(
-    length: int, num_samples: int, generator: torch.Generator
+    length: int, num_samples: int, generator: torch.Generator, is_ours: bool
 ) -> Iterator[_Indices]:
     for _ in range(num_samples // length):
         yield from _draw_permutation(length, length, generator)
-    # Also drawn when nothing of it is needed, as in torch: it moves the generator on.
-    yield from _draw_permutation(length, num_samples % length, generator)
+    # Also drawn when nothing of it is needed, as in torch: it moves the caller's generator on.
+    if num_samples % length or not is_ours:
+        yield from _draw_permutation(length, num_samples % length, generator)
 
 
 def _draw_permutation(length: int, stop: int, generator: torch.Generator) -> Iterator[_Indices]:

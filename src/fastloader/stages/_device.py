@@ -10,7 +10,7 @@ from fastloader.stages._stream import BatchStream
 from fastloader.stages._tree import map_tensors
 from fastloader.typing import Batch
 
-__all__ = ["MOST_UNDER_WAY", "DeviceStream", "lock_pages"]
+__all__ = ["MOST_UNDER_WAY", "DeviceStream", "lock_pages", "recorded"]
 
 AHEAD = 2
 MOST_UNDER_WAY = 6
@@ -120,7 +120,7 @@ class DeviceStream:
         current = self._module.current_stream(self._device)
         current.wait_event(copy.source.event)
         # The allocator gave the memory on our stream: tell it who uses it from now on.
-        map_tensors(copy.batch, lambda tensor: _recorded(tensor, current))
+        map_tensors(copy.batch, lambda tensor: recorded(tensor, current))
         return copy.batch
 
     def _move(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -136,7 +136,8 @@ class DeviceStream:
             return move(self._device)
 
 
-def _recorded(tensor: torch.Tensor, stream: Any) -> torch.Tensor:
+def recorded(tensor: torch.Tensor, stream: Any) -> torch.Tensor:
+    """Tell the allocator that a stream uses a tensor that was made on another one."""
     if tensor.device.type != "cpu":
         tensor.record_stream(stream)
     return tensor

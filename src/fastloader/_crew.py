@@ -1,0 +1,108 @@
+"""Threads that stand by to share out the parts of one job after the other."""
+
+import os
+import queue
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TypeAlias
+
+__all__ = ["Crew", "current_crew", "working_with"]
+
+Job: TypeAlias = Callable[[], None]
+
+
+class Crew:
+    """A few threads for work that leaves the interpreter free, such as copying arrays.
+
+    Starting threads anew for each batch takes as long as copying a small one; an executor
+    makes a lock and a condition for each part. Here a part costs two entries of a queue.
+
+    **Threads:** started by the first job of several parts, ended by `close`; one thread at a
+    time may give jobs. In a forked child, which has none of them, the caller does all.
+
+    Args:
+        num_threads: Besides the caller, who does its share.
+    """
+
+    def __init__(self, num_threads: int) -> None:
+        self.num_threads = num_threads
+        self._pid = os.getpid()
+        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._results: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
+        self._threads: list[threading.Thread] = []
+
+    def do(self, jobs: Sequence[Job]) -> None:
+        """Do all jobs, in any order, and wait for the last one.
+
+        Args:
+            jobs: Each is called once. The first error that one of them raises is raised here
+                when all are over.
+        """
+        if len(jobs) == 1 or self.num_threads == 0 or os.getpid() != self._pid:
+            for job in jobs:
+                job()
+            return
+        self._start()
+        for job in jobs:
+            self._jobs.put(job)
+        self._work(waits=False)
+        results = [self._results.get() for _ in jobs]
+        for error in results:
+            if error is not None:
+                raise error
+
+    def close(self) -> None:
+        """End the threads; harmless when repeated."""
+        threads, self._threads = self._threads, []
+        if os.getpid() != self._pid:
+            return
+        for _ in threads:
+            self._jobs.put(None)
+        for thread in threads:
+            thread.join()
+
+    def _start(self) -> None:
+        while len(self._threads) < self.num_threads:
+            # Daemonic: an iterator that is alive when the interpreter ends must not stop it.
+            thread = threading.Thread(target=self._work, name="fastloader-crew", daemon=True)
+            thread.start()
+            self._threads.append(thread)
+
+    def _work(self, waits: bool = True) -> None:
+        while True:
+            try:
+                job = self._jobs.get(block=waits)
+            except queue.Empty:
+                return
+            if job is None:
+                return
+            try:
+                job()
+            except BaseException as error:  # noqa: BLE001 - raised by who gave the job
+                self._results.put(error)
+            else:
+                self._results.put(None)
+
+
+class _Current(threading.local):
+    crew: Crew | None = None
+
+
+_current = _Current()
+
+
+def current_crew() -> Crew | None:
+    """Return the crew that the loader lends to this thread, or None."""
+    return _current.crew
+
+
+@contextmanager
+def working_with(crew: Crew | None) -> Iterator[None]:
+    """Lend a crew to this thread while the block runs."""
+    previous = _current.crew
+    _current.crew = crew
+    try:
+        yield
+    finally:
+        _current.crew = previous

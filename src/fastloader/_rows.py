@@ -1,0 +1,66 @@
+"""Several batches in one: cut into its parts, and joined from the indices of many."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from fastloader.typing import Batch
+
+__all__ = ["Merged", "count_bytes", "cut_rows", "has_rows"]
+
+
+class Merged(NamedTuple):
+    """Batches that were made in one call, one after the other along the first axis."""
+
+    batch: Batch
+    lengths: list[int]
+    """Samples in each."""
+
+
+def has_rows(batch: Batch, num_rows: int) -> bool:
+    """Tell whether a batch is made of tensors alone, with one row for each sample.
+
+    Args:
+        batch: Tensors in dictionaries, lists, tuples and named tuples, or anything else.
+        num_rows: Samples in the batch.
+    """
+    if isinstance(batch, torch.Tensor):
+        return batch.ndim > 0 and len(batch) == num_rows
+    parts = _parts_of(batch)
+    return bool(parts) and all(has_rows(part, num_rows) for part in parts)
+
+
+def count_bytes(batch: Batch) -> int:
+    """Return the bytes of all tensors of a batch that `has_rows`."""
+    if isinstance(batch, torch.Tensor):
+        return batch.nbytes
+    return sum(map(count_bytes, _parts_of(batch)))
+
+
+def cut_rows(batch: Batch, lengths: Sequence[int]) -> Sequence[Batch]:
+    """Cut a batch into batches that lie in the same memory.
+
+    Args:
+        batch: One that `has_rows`.
+        lengths: Samples in each part; together those of `batch`.
+    """
+    if isinstance(batch, torch.Tensor):
+        # Not `split`: autograd would take its results for parts of one tensor, and refuse to
+        # let one of them be changed in place by something differentiable.
+        return torch.unsafe_split_with_sizes(batch, lengths)
+    columns = zip(*(cut_rows(part, lengths) for part in _parts_of(batch)), strict=True)
+    kind = type(batch)
+    if kind is dict:
+        return [dict(zip(batch, parts, strict=True)) for parts in columns]
+    if kind is list:
+        return list(map(list, columns))
+    return list(columns) if kind is tuple else [kind(*parts) for parts in columns]
+
+
+def _parts_of(batch: Any) -> Sequence[Any]:
+    kind = type(batch)
+    if kind is dict:
+        return list(batch.values())
+    is_named = isinstance(batch, tuple) and hasattr(batch, "_fields")
+    return batch if kind is list or kind is tuple or is_named else ()

@@ -1,0 +1,273 @@
+"""Whole datasets on a device, where a batch is gathered in one step."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from math import prod
+from typing import Any
+from weakref import WeakValueDictionary
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from fastloader._fingerprint import fingerprint
+from fastloader._rows import has_rows
+from fastloader.datasets._batched import SubsetRows, TensorRows, WrappedRows, as_positions
+from fastloader.datasets._tensor_rows import order_in_memory
+from fastloader.datasets._wrapper import DatasetWrapper
+from fastloader.errors import SettingsError
+from fastloader.sampling._compact import IndexArray
+from fastloader.typing import Batch, BatchedDataset
+
+__all__ = ["RESIDENT_SHARE", "NotResidentError", "ResidentData", "make_resident"]
+
+RESIDENT_SHARE = 0.6
+"""Of the free memory of the device that a dataset may take; the model needs the rest."""
+
+_CHUNK_BYTES = 64 << 20
+_FIRST_CHUNK = 16
+
+
+class NotResidentError(Exception):
+    """Why a dataset is not kept on a device; never leaves the package."""
+
+
+class ResidentData(ABC):
+    """Samples on a device."""
+
+    @abstractmethod
+    def take(self, indices: Sequence[Any]) -> Batch:
+        """Return samples as one batch on the device; what `get_batch` returns elsewhere.
+
+        Nothing waits for the device.
+
+        Args:
+            indices: Positions in the dataset, any order, repeats allowed; at least one.
+
+        Raises:
+            IndexError: If one is outside of the dataset.
+        """
+
+
+def make_resident(batched: BatchedDataset, device: torch.device) -> ResidentData:
+    """Copy all samples to a device, or find a copy that another loader has made.
+
+    Each sample is read once. What wrappers do to it is done anew for each batch, on the device.
+
+    Args:
+        batched: From `as_batched`.
+        device: Where to, with its index.
+
+    Raises:
+        NotResidentError: If the samples are not tensors of one shape, or do not fit.
+    """
+    if isinstance(batched, SubsetRows):
+        return _Subset(batched.chosen, make_resident(batched.base, device))
+    if isinstance(batched, WrappedRows):
+        return _Wrapped(batched.wrapper, make_resident(batched.base, device))
+    return _shared_columns(batched, device)
+
+
+class _Subset(ResidentData):
+    def __init__(self, chosen: Sequence[int], base: ResidentData) -> None:
+        self._chosen = np.asarray(chosen, dtype=np.int64)
+        self._base = base
+
+    def take(self, indices: Sequence[Any]) -> Batch:
+        return self._base.take(IndexArray(self._chosen[_positions(indices, len(self._chosen))]))
+
+
+class _Wrapped(ResidentData):
+    def __init__(self, wrapper: DatasetWrapper, base: ResidentData) -> None:
+        self._wrapper = wrapper
+        self._base = base
+
+    def take(self, indices: Sequence[Any]) -> Batch:
+        return self._wrapper.transform_batch(self._base.take(indices), indices)
+
+
+class _Columns(ResidentData):
+    """All samples of a dataset as one tensor for each of their fields."""
+
+    def __init__(self, batched: BatchedDataset, device: torch.device) -> None:
+        self.source = batched  # keeps its identity from being given to another object
+        self._length = len(batched)
+        self._device = device
+        if isinstance(batched, TensorRows):
+            _check_room(sum(tensor.nbytes for tensor in batched.tensors), device)
+            columns = [_Column(tensor, device) for tensor in batched.tensors]
+            self._columns: Any = columns[0] if batched.is_bare else columns
+        else:
+            self._columns = _read_columns(batched, device)
+
+    def take(self, indices: Sequence[Any]) -> Batch:
+        index = torch.from_numpy(_positions(indices, self._length))
+        if self._device.type != "cpu":
+            index = index.pin_memory().to(self._device, non_blocking=True)
+        return _map_columns(self._columns, lambda column: column.take(index))
+
+
+_known: WeakValueDictionary[Any, _Columns] = WeakValueDictionary()
+
+
+def _shared_columns(batched: BatchedDataset, device: torch.device) -> _Columns:
+    subject = batched.tensors if isinstance(batched, TensorRows) else batched
+    # As it is now: a dataset that was changed in place is copied anew.
+    key = (fingerprint(subject), device)
+    columns = _known.get(key)
+    if columns is None:
+        columns = _known[key] = _Columns(batched, device)
+    return columns
+
+
+def _read_columns(batched: BatchedDataset, device: torch.device) -> Any:
+    """Return a `_Column` for each tensor of a batch, in the structure of a batch.
+
+    Raises:
+        NotResidentError: If the samples do not fit, or are not all tensors of one shape.
+    """
+    length = len(batched)
+    if length == 0:
+        raise NotResidentError("the dataset is empty")
+    first = _read(batched, range(min(_FIRST_CHUNK, length)))
+    tensors: list[torch.Tensor] = []
+    _map_columns(first, tensors.append)
+    row_bytes = sum(tensor.nbytes for tensor in tensors) // len(tensors[0])
+    _check_room(row_bytes * length, device)
+    columns = _map_columns(first, lambda tensor: _Column.empty(tensor, length, device))
+    step = max(1, _CHUNK_BYTES // max(1, row_bytes))
+    for start in range(0, length, step):
+        rows = range(start, min(start + step, length))
+        _write(columns, _read(batched, rows), slice(rows.start, rows.stop))
+    return columns
+
+
+def _read(batched: BatchedDataset, rows: range) -> Batch:
+    try:
+        batch = batched.get_batch(list(rows))
+    except Exception as error:
+        raise NotResidentError(
+            f"samples {rows.start} to {rows.stop - 1} cannot be read as one batch "
+            f"({type(error).__name__}: {error})"
+        ) from error
+    if not has_rows(batch, len(rows)):
+        raise NotResidentError("its batches are not made of tensors alone")
+    return batch
+
+
+def _write(columns: Any, batch: Batch, rows: slice) -> None:
+    filled: list[_Column] = []
+    _map_columns(columns, filled.append)
+    parts: list[torch.Tensor] = []
+    _map_columns(batch, parts.append)
+    for column, part in zip(filled, parts, strict=True):
+        column.write(rows, part)
+
+
+def _map_columns(columns: Any, function: Callable[[Any], Any]) -> Any:
+    """Apply a function to each column, keeping the structure: one that `has_rows` knows."""
+    if isinstance(columns, dict):
+        return {name: _map_columns(part, function) for name, part in columns.items()}
+    if isinstance(columns, list | tuple):
+        parts: Iterable[Any] = [_map_columns(part, function) for part in columns]
+        kind: Any = type(columns)
+        return kind(*parts) if hasattr(columns, "_fields") else kind(parts)
+    return function(columns)
+
+
+class _Column:
+    """One field of all samples.
+
+    Rows are moved in units of up to eight bytes, whatever their type: a kernel that copies
+    single bytes reaches a fraction of the memory's speed.
+    """
+
+    def __init__(self, tensor: torch.Tensor, device: torch.device) -> None:
+        if tensor.requires_grad:
+            raise NotResidentError("its tensors require gradients")
+        order = order_in_memory(tensor)
+        ordered = tensor if order is None else tensor.permute(order)
+        self._inverse = None if order is None else [order.index(n) for n in range(tensor.ndim)]
+        self._shape = tuple(ordered.shape[1:])
+        self._dtype = tensor.dtype
+        rows = ordered.to(device).contiguous()
+        self._units = _in_units(rows.view(len(rows), prod(self._shape)))
+        self._rows = rows
+
+    @classmethod
+    def empty(cls, like: torch.Tensor, length: int, device: torch.device) -> "_Column":
+        """Make a column to be filled, for rows like those of a tensor."""
+        order = order_in_memory(like) or list(range(like.ndim))
+        shape = [length, *(like.shape[axis] for axis in order[1:])]
+        blank = torch.empty(shape, dtype=like.dtype, device=device)
+        blank = blank.permute([order.index(axis) for axis in range(like.ndim)])
+        return cls(blank, device)
+
+    def write(self, rows: slice, part: torch.Tensor) -> None:
+        """Fill some rows.
+
+        Raises:
+            NotResidentError: If they are of another type or shape.
+        """
+        target = self._rows[rows]
+        if self._inverse is not None:
+            target = target.permute(self._inverse)
+        if part.dtype != self._dtype or part.shape != target.shape:
+            raise NotResidentError(
+                f"its samples differ: {tuple(part.shape[1:])} {part.dtype} and "
+                f"{tuple(target.shape[1:])} {self._dtype}"
+            )
+        target.copy_(part)
+
+    def take(self, index: torch.Tensor) -> torch.Tensor:
+        """Return rows, as stacking them one by one would."""
+        rows = self._units.index_select(0, index)
+        if rows.dtype != self._dtype:
+            rows = rows.view(self._dtype)
+        rows = rows.view(len(index), *self._shape)
+        return rows if self._inverse is None else rows.permute(self._inverse)
+
+
+def _in_units(rows: torch.Tensor) -> torch.Tensor:
+    """View rows as integers, the largest that divide them."""
+    row_bytes = rows.shape[1] * rows.itemsize
+    if not row_bytes:
+        return rows
+    for kind in (torch.int64, torch.int32, torch.int16):
+        start_bytes = int(rows.storage_offset()) * rows.itemsize
+        if row_bytes % kind.itemsize == 0 == start_bytes % kind.itemsize:
+            return rows if rows.itemsize > kind.itemsize else rows.view(kind)
+    return rows.view(torch.uint8)
+
+
+def _check_room(size_bytes: int, device: torch.device) -> None:
+    if device.type == "cpu":
+        return
+    module: Any = torch.get_device_module(device)
+    if not hasattr(module, "mem_get_info"):
+        raise NotResidentError(f"{device.type} does not tell how much memory is free")
+    free_bytes = module.mem_get_info(device)[0]
+    if size_bytes > RESIDENT_SHARE * free_bytes:
+        raise NotResidentError(
+            f"it takes {size_bytes / 1e9:.2f} GB, more than {RESIDENT_SHARE:.0%} of the "
+            f"{free_bytes / 1e9:.2f} GB that are free on {device}"
+        )
+
+
+def _positions(indices: Sequence[Any], length: int) -> npt.NDArray[np.int64]:
+    """Return indices as an array, or raise what reading them from the dataset would.
+
+    Raises:
+        IndexError: If one is outside.
+        SettingsError: If they are no whole numbers.
+    """
+    positions = as_positions(indices, length)
+    if positions is None:
+        raise SettingsError(
+            f"resident='device' needs a sampler that gives whole numbers, but got "
+            f"{indices[:3]!r}."
+        )
+    if positions.min() < 0 or positions.max() >= length:
+        outside = positions[(positions < 0) | (positions >= length)][0]
+        raise IndexError(f"index {outside} is out of range for {length} samples")
+    return positions

@@ -1,0 +1,119 @@
+"""One pass over the data in the calling process, several small batches at a time."""
+
+from collections import deque
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any, Protocol
+
+import numpy as np
+
+from fastloader._rows import Merged, count_bytes, has_rows
+from fastloader.engine._fetch import AllSkippedError
+from fastloader.sampling._compact import IndexArray, IndexList
+from fastloader.typing import Batch
+
+__all__ = ["Maker", "MergedRun"]
+
+MERGED_BYTES = 16 << 20
+"""Of batches made in one call: far more than what each call costs by itself, and little to keep
+alive for somebody who keeps one batch of them."""
+
+MOST_MERGED = 64
+
+
+class Maker(Protocol):
+    """Makes batches, each by itself."""
+
+    def make(self, indices: Any, number: int, /) -> Batch:
+        """Return one batch."""
+        ...
+
+    def close(self) -> None:
+        """End what helps making batches."""
+        ...
+
+
+class MergedRun:
+    """A stream of batches that are made and copied several at once, while they are small.
+
+    A batch of 256 small images is gathered faster than Python can ask for the next one. Only
+    for datasets whose samples do not depend on which others are in the batch.
+
+    Args:
+        maker: Makes the batches, of a dataset with `get_batch`.
+        order: Indices of one batch after the other.
+        first_number: Number of the first batch; more than 0 when an epoch is resumed.
+    """
+
+    def __init__(self, maker: Maker, order: Iterator[Any], first_number: int = 0) -> None:
+        self._maker = maker
+        self._order = order
+        self._number = first_number
+        self._num_merged = 1
+        self._knows_size = False
+        self._single: deque[Any] = deque()  # indices that are to be read alone
+
+    def __next__(self) -> Merged:
+        """Return the next batches in one.
+
+        Raises:
+            StopIteration: At the end of the pass.
+        """
+        while True:
+            if self._single:
+                wanted = [self._single.popleft()]
+            else:
+                wanted = list(islice(self._order, self._num_merged))
+                if not wanted:
+                    raise StopIteration
+            if made := self._make(wanted):
+                return made[0]
+
+    def next_if_ready(self) -> list[Merged]:
+        """Return the next batches in a list: nobody else makes them meanwhile."""
+        try:
+            return [next(self)]
+        except StopIteration:
+            return []
+
+    def close(self) -> None:
+        """End the threads that help making batches."""
+        self._maker.close()
+
+    def _make(self, wanted: list[Any]) -> list[Merged]:
+        lengths = list(map(len, wanted))
+        is_single = len(wanted) == 1
+        try:
+            batch = self._maker.make(_join_indices(wanted), self._number)
+        except Exception as error:
+            if is_single:
+                self._number += 1
+                if isinstance(error, AllSkippedError):
+                    return []
+                raise
+            return self._make_singly(wanted)
+        if not has_rows(batch, sum(lengths)):
+            self._knows_size = True  # and stays with single batches
+            if not is_single:
+                return self._make_singly(wanted)
+        elif not self._knows_size:
+            self._knows_size = True
+            fitting = MERGED_BYTES // max(1, count_bytes(batch))
+            self._num_merged = min(max(1, fitting), MOST_MERGED)
+        self._number += len(wanted)
+        return [Merged(batch, lengths)]
+
+    def _make_singly(self, wanted: list[Any]) -> list[Merged]:
+        # So that an error comes at its batch, and the others come too.
+        self._num_merged = 1
+        self._single.extend(wanted)
+        return []
+
+
+def _join_indices(wanted: list[Any]) -> Any:
+    """Return the indices of several batches as those of one."""
+    if len(wanted) == 1:
+        return wanted[0]
+    if all(type(indices) is IndexList for indices in wanted):
+        return IndexArray(np.concatenate([indices.array for indices in wanted]))
+    return [index for indices in wanted for index in indices]

@@ -1,0 +1,45 @@
+"""Cuts batches that were made and copied together into single ones."""
+
+from collections import deque
+
+from fastloader._rows import Merged, cut_rows
+from fastloader.stages._stream import BatchStream
+from fastloader.typing import Batch
+
+__all__ = ["CutStream"]
+
+
+class CutStream:
+    """A stream of single batches, views of those that another one gives merged.
+
+    Args:
+        source: Gives `Merged` batches, wherever they lie by now.
+    """
+
+    def __init__(self, source: BatchStream) -> None:
+        self._source = source
+        self._ready: deque[Batch] = deque()
+
+    def __next__(self) -> Batch:
+        """Return the next batch; StopIteration at the end."""
+        if not self._ready:
+            self._cut(next(self._source))
+        return self._ready.popleft()
+
+    def next_if_ready(self) -> list[Batch]:
+        """Return the next batch in a list if it is there."""
+        if not self._ready:
+            for merged in self._source.next_if_ready():
+                self._cut(merged)
+        return [self._ready.popleft()] if self._ready else []
+
+    def close(self) -> None:
+        """Cancel what is under way."""
+        self._ready.clear()
+        self._source.close()
+
+    def _cut(self, merged: Merged) -> None:
+        if len(merged.lengths) == 1:
+            self._ready.append(merged.batch)
+        else:
+            self._ready.extend(cut_rows(merged.batch, merged.lengths))

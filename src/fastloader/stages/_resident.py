@@ -1,0 +1,50 @@
+"""Batches that are gathered on a device, handed to whatever stream computes with them."""
+
+from typing import Any
+
+import torch
+
+from fastloader.stages._cut import CutStream
+from fastloader.stages._device import recorded
+from fastloader.stages._stream import BatchStream
+from fastloader.stages._tree import map_tensors
+from fastloader.typing import Batch
+
+__all__ = ["ResidentStream"]
+
+
+class ResidentStream(CutStream):
+    """A stream of single batches of data that lies on a device.
+
+    They are gathered on the stream that is current when they are made, so whoever computes on
+    it has nothing to wait for.
+
+    Args:
+        source: Gives `Merged` batches on the device.
+        device: An accelerator, with its index.
+    """
+
+    def __init__(self, source: BatchStream, device: torch.device) -> None:
+        super().__init__(source)
+        self._device = device
+        self._module: Any = torch.get_device_module(device)
+        self._made_on: Any = None
+
+    def __next__(self) -> Batch:
+        """Return the next batch; StopIteration at the end."""
+        current = self._module.current_stream(self._device)
+        if not self._ready:
+            self._made_on = current
+            return super().__next__()
+        batch = super().__next__()
+        if current != self._made_on:
+            current.wait_stream(self._made_on)
+            map_tensors(batch, lambda tensor: recorded(tensor, current))
+        return batch
+
+    def next_if_ready(self) -> list[Batch]:
+        """Return the next batch in a list: nobody else makes it meanwhile."""
+        try:
+            return [next(self)]
+        except StopIteration:
+            return []

@@ -1,0 +1,172 @@
+"""Small batches are made several at once, and nobody can tell."""
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import Subset, TensorDataset, default_collate
+
+from fastloader.datasets import Augment, DatasetWrapper
+from fastloader.datasets._batched import as_batched, has_independent_rows
+from fastloader.engine import MergedRun
+from fastloader.engine._fetch import AllSkippedError
+from fastloader.engine._merged import MERGED_BYTES, MOST_MERGED
+from fastloader.sampling._compact import IndexList
+from fastloader.stages import CutStream
+from fastloader.transforms import RandomFlip
+from tests.equality import assert_same
+
+
+class Maker:
+    """Makes batches of numbers, and counts how."""
+
+    def __init__(self, make):
+        self._make = make
+        self.sizes = []
+        self.is_closed = False
+
+    def make(self, indices, number):
+        self.sizes.append(len(indices))
+        return self._make(list(indices))
+
+    def close(self):
+        self.is_closed = True
+
+
+def all_of(maker, order):
+    stream = CutStream(MergedRun(maker, iter(order)))
+    batches = []
+    while True:
+        try:
+            batches.append(next(stream))
+        except StopIteration:
+            stream.close()
+            return batches
+
+
+def in_fives(count):
+    return [list(range(5 * number, 5 * number + 5)) for number in range(count)]
+
+
+def test_batches_come_one_by_one_and_in_order():
+    maker = Maker(lambda indices: [torch.tensor(indices), {"twice": torch.tensor(indices) * 2}])
+
+    batches = all_of(maker, [*in_fives(200), [7]])
+
+    assert [batch[0].tolist() for batch in batches] == [*in_fives(200), [7]]
+    assert all(torch.equal(batch[1]["twice"], batch[0] * 2) for batch in batches)
+    assert max(maker.sizes) == 5 * MOST_MERGED
+    assert maker.is_closed
+
+
+def test_large_batches_are_made_alone():
+    maker = Maker(
+        lambda indices: torch.empty(len(indices), MERGED_BYTES // 5 + 1, dtype=torch.uint8)
+    )
+
+    all_of(maker, in_fives(3))
+
+    assert maker.sizes == [5, 5, 5]
+
+
+def test_merged_batches_stay_below_their_bound():
+    rows = MERGED_BYTES // 5 // 4  # four batches
+    maker = Maker(lambda indices: torch.empty(len(indices), rows, dtype=torch.uint8))
+
+    all_of(maker, in_fives(9))
+
+    assert maker.sizes == [5, 20, 20]
+
+
+@pytest.mark.parametrize("arrays", [True, False])
+def test_indices_are_joined_as_they_are_given(arrays):
+    order = in_fives(9)
+    seen = []
+    maker = Maker(torch.tensor)
+    make = maker.make
+    maker.make = lambda indices, number: seen.append(indices) or make(indices, number)
+
+    all_of(maker, [IndexList(np.array(i)) for i in order] if arrays else order)
+
+    assert hasattr(seen[-1], "array") == arrays
+    assert list(seen[-1]) == list(range(5, 45))
+
+
+def test_batches_that_cannot_be_cut_are_made_alone():
+    maker = Maker(lambda indices: [str(index) for index in indices])
+
+    assert all_of(maker, in_fives(9)) == [list(map(str, batch)) for batch in in_fives(9)]
+    assert set(maker.sizes) == {5}
+
+
+def test_an_error_comes_at_its_batch_and_the_rest_after_it():
+    def make(indices):
+        if 23 in indices:
+            raise KeyError("bad")
+        return torch.tensor(indices)
+
+    stream = CutStream(MergedRun(Maker(make), iter(in_fives(9))))
+
+    good = [next(stream).tolist() for _ in range(4)]
+    with pytest.raises(KeyError, match="bad"):
+        next(stream)
+    good += [next(stream).tolist() for _ in range(4)]
+
+    assert good == [*in_fives(4), *in_fives(9)[5:]]
+
+
+def test_a_batch_without_samples_is_left_out():
+    def make(indices):
+        if 23 in indices:
+            raise AllSkippedError
+        return torch.tensor(indices)
+
+    batches = all_of(Maker(make), in_fives(9))
+
+    assert [b.tolist() for b in batches] == [*in_fives(4), *in_fives(9)[5:]]
+
+
+class Paddable(torch.utils.data.Dataset):
+    """A dataset of the user's own: a batch is as wide as its widest sample."""
+
+    def __len__(self):
+        return 9
+
+    def __getitem__(self, index):
+        return torch.zeros(index)
+
+    def get_batch(self, indices):
+        return torch.zeros(len(indices), max(indices))
+
+
+class Centred(DatasetWrapper):
+    def transform_images(self, images, indices):
+        return images - images.mean()
+
+
+TENSORS = TensorDataset(torch.rand(9, 2, 3, 3), torch.arange(9))
+
+
+@pytest.mark.parametrize(
+    ("dataset", "expected"),
+    [
+        (TENSORS, True),
+        (Subset(TENSORS, [3, 4]), True),
+        (Augment(TENSORS, RandomFlip()), True),
+        (Paddable(), False),
+        (Subset(Paddable(), [3, 4]), False),
+        (Centred(TENSORS), False),
+        (Augment(Centred(TENSORS), RandomFlip()), False),
+    ],
+    ids=["tensors", "subset", "augmented", "own", "subset of own", "own wrapper", "around it"],
+)
+def test_only_rows_known_to_be_independent_are_merged(dataset, expected):
+    assert has_independent_rows(as_batched(dataset)) is expected
+
+
+def test_a_merged_batch_equals_the_batches_of_the_dataset():
+    batched = as_batched(Subset(TENSORS, list(range(8, -1, -1))))
+
+    batches = all_of(Maker(batched.get_batch), [[0, 1, 2], [3, 8], [5]])
+
+    for batch, indices in zip(batches, [[8, 7, 6], [5, 0], [3]], strict=True):
+        assert_same(default_collate([TENSORS[index] for index in indices]), batch)
