@@ -1,16 +1,19 @@
-"""Labels of samples from a table's column: numbers as they are, strings as classes."""
+"""Labels of samples from a column: numbers as they are, anything else as classes or by a mapping."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 
-from fastloader.errors import SourceError
+from fastloader.errors import SettingsError, SourceError
 from fastloader.sources import ColumnValues
 
-__all__ = ["Labels"]
+__all__ = ["LabelMapping", "Labels"]
+
+LabelMapping: TypeAlias = Mapping[Any, int | float | bool] | Sequence[Any]
+"""The number of each value, or the values in the order of their numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,47 +21,91 @@ class Labels:
     """One label for each sample."""
 
     values: torch.Tensor
-    """int64, bool or a floating type, shape ``(num_samples,)``."""
-    classes: tuple[str, ...] | None
-    """What the numbers stand for if the column has strings, sorted."""
+    """int64, bool or a floating type, shape ``(num_samples,)``, or ``(num_samples, K)`` if each
+    label is a list of K numbers."""
+    classes: tuple[Any, ...] | None
+    """What the numbers 0, 1, ... stand for, if they stand for something."""
 
     @classmethod
-    def of(cls, column: ColumnValues, where: str) -> "Labels":
+    def of(
+        cls, column: ColumnValues, where: str, mapping: LabelMapping | None = None
+    ) -> "Labels":
         """Make labels of the values of a column.
 
         Args:
-            column: Numbers, booleans or strings.
+            column: Numbers, booleans, strings, lists of numbers of one length, or, with a
+                `mapping`, anything.
             where: File and column, for error messages.
+            mapping: Which number each value gets.
 
         Raises:
             SourceError: If a value is null or of another type.
+            SettingsError: If `mapping` does not have a value.
         """
+        if mapping is not None:
+            return cls._mapped(column, where, mapping)
         if isinstance(column, list) and None in column:
             raise SourceError(
                 f"{where}: label {column.index(None)} is null: expected a label in each row "
-                f"that has an image."
+                f"that has an image. Leave such rows out with filter=, or give null a number "
+                f"with label_mapping=."
             )
         if all(isinstance(value, str) for value in column):
-            classes = tuple(sorted(set(column)))
-            codes = {name: code for code, name in enumerate(classes)}
-            return cls(
-                torch.tensor([codes[name] for name in column], dtype=torch.int64), classes
-            )
-        array = np.asarray(column)
-        if array.ndim != 1 or array.dtype.kind not in "biuf":
-            raise SourceError(
-                f"{where}: expected labels that are numbers, booleans or strings, but got "
-                f"{column[0]!r}."
-            )
-        if array.dtype.kind in "iu":
-            array = array.astype(np.int64)
-        return cls(torch.from_numpy(array.copy()), None)
+            return cls._mapped(column, where, sorted(set(column)))
+        return cls(_numbers(column, where), None)
+
+    @classmethod
+    def _mapped(cls, column: ColumnValues, where: str, mapping: LabelMapping) -> "Labels":
+        classes = None
+        if not isinstance(mapping, Mapping):
+            classes = tuple(mapping)
+            mapping = {value: number for number, value in enumerate(classes)}
+        values = column.tolist() if isinstance(column, np.ndarray) else column
+        try:
+            numbers = [mapping[value] for value in values]
+        except (KeyError, TypeError):
+            unknown = next(value for value in values if not _is_in(value, mapping))
+            raise SettingsError(
+                f"{where}: label_mapping has no number for {unknown!r} of sample "
+                f"{values.index(unknown)}; it has {list(mapping)[:10]}."
+            ) from None
+        return cls(_numbers(numbers, where), classes)
 
     def sample(self, index: int) -> Any:
         """Return one label, of a type that collates to the type of `batch`."""
         value = self.values[index]
-        return value.clone() if value.is_floating_point() else value.item()
+        return value.clone() if value.is_floating_point() or value.ndim else value.item()
 
     def batch(self, indices: Sequence[int]) -> torch.Tensor:
-        """Return labels, shape ``(len(indices),)``."""
+        """Return labels, shape ``(len(indices),)`` or ``(len(indices), K)``."""
         return self.values[torch.as_tensor(indices, dtype=torch.int64)]
+
+
+def _is_in(value: Any, mapping: Mapping[Any, Any]) -> bool:
+    try:
+        return value in mapping
+    except TypeError:  # a list, say, cannot be a key
+        return False
+
+
+def _numbers(column: ColumnValues, where: str) -> torch.Tensor:
+    """Return numbers as a tensor.
+
+    Raises:
+        SourceError: If they are none, or do not fit.
+    """
+    try:
+        array = np.asarray(column)
+    except ValueError:  # lists of several lengths
+        array = np.empty(0, object)
+    if array.ndim not in {1, 2} or array.dtype.kind not in "biuf":
+        raise SourceError(
+            f"{where}: expected labels that are numbers, booleans, strings, or lists of numbers "
+            f"of one length, but got {column[0]!r}: give each value a number with "
+            f"label_mapping=."
+        )
+    if array.dtype.kind in "iu":
+        if array.size and array.max() > np.iinfo(np.int64).max:
+            raise SourceError(f"{where}: label {array.max()} is more than int64 can hold.")
+        array = array.astype(np.int64)
+    return torch.from_numpy(array.copy())

@@ -3,34 +3,40 @@
 import operator
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow.compute as pc
 import torch
 from torch.utils.data import Dataset, default_collate
 
 from fastloader._buffers import empty_batch
 from fastloader.cache import default_cache_folder
 from fastloader.datasets._axes import as_stored, choose_axes, sample_shape
+from fastloader.datasets._image_choice import (
+    OnNull,
+    choose_channels,
+    choose_dtype,
+    resolve_nulls,
+)
 from fastloader.datasets._image_store import ImageStore, StoreOptions
-from fastloader.datasets._labels import Labels
+from fastloader.datasets._join import JoinKeys
+from fastloader.datasets._label_choice import choose_labels
+from fastloader.datasets._labels import LabelMapping
 from fastloader.datasets._progress_bar import Progress
-from fastloader.errors import ImageDataError, SettingsError, ShapeError
+from fastloader.datasets._sample_columns import SampleColumns
+from fastloader.errors import SettingsError, ShapeError
 from fastloader.sources import (
     ColumnValues,
-    ImageSource,
-    ImageTable,
     SourcePath,
     open_source,
 )
 
 __all__ = ["OMEArrowDataset"]
 
-OnNull = Literal["error", "skip", "zeros"]
 CacheKind = Literal["auto", "shared", "disk", "none"]
 
 
@@ -63,7 +69,7 @@ class OMEArrowDataset(Dataset[Any]):
         self,
         path: SourcePath | Sequence[SourcePath],
         image_column: str | None = None,
-        label_column: str | None = None,
+        label_column: str | Sequence[str] | None = None,
         channels: Sequence[int] | Sequence[str] | None = None,
         transform: Callable[[torch.Tensor], Any] | None = None,
         preload: bool | Literal["background"] = True,
@@ -72,6 +78,10 @@ class OMEArrowDataset(Dataset[Any]):
         scale: float | None = None,
         axes: str | None = None,
         on_null: OnNull = "error",
+        filter: pc.Expression | None = None,  # noqa: A002 - as pyarrow and polars call it
+        join: Any = None,
+        join_on: JoinKeys | None = None,
+        label_mapping: LabelMapping | Mapping[str, LabelMapping] | None = None,
         cache: CacheKind = "auto",
         cache_dir: str | os.PathLike[str] | None = None,
         max_cache_bytes: int | None = None,
@@ -84,8 +94,9 @@ class OMEArrowDataset(Dataset[Any]):
         Args:
             path: A file or folder of images, or several files that follow one another.
             image_column: Column of the images; found by its fields when there is only one.
-            label_column: Column of labels: whole numbers, floats, booleans or strings. Strings
-                become positions in `classes`.
+            label_column: Column of labels: whole numbers, floats, booleans, lists of numbers of
+                one length, or strings, which become positions in `classes`. With several
+                columns a label is a dict of them.
             channels: Channels to keep, in this order, by number or by name; all when left out.
             transform: Called with each image; its result takes the image's place.
             preload: When pixels are decoded: all of them now; in the "background" while training
@@ -97,6 +108,14 @@ class OMEArrowDataset(Dataset[Any]):
                 of size 1. ``"CYX"`` when left out.
             on_null: What to do with rows without an image: raise, leave them out, or give
                 zeros, where all images are of one size.
+            filter: Which rows to show: an expression over the other columns, for instance
+                ``pyarrow.compute.field("split") == "train"``. The others are never decoded.
+            join: Table whose columns are added to the rows: path of a CSV, TSV or Parquet file,
+                or a table of pyarrow, pandas or polars.
+            join_on: Key column of both, or several, or a mapping of names in the images' file to
+                names in the joined table. Rows without partner get nulls.
+            label_mapping: Number of each label, or the labels in the order of their numbers;
+                with several label columns a mapping of their names to these.
             cache: Where decoded pixels are kept: in memory that all processes of the machine
                 share; on "disk", in a file that is mapped and found again by the next run; or
                 nowhere ("none"). "auto" is "none" with ``preload=False``, else "shared".
@@ -117,20 +136,21 @@ class OMEArrowDataset(Dataset[Any]):
             SharedMemoryError: If the images need more room than there is.
         """
         self._source = open_source(path, image_column, format=format, **source_options)
-        table, rows = _resolve_nulls(self._source.read_table(), on_null, self._source.where)
-        self._dtype = _choose_dtype(table, dtype, scale, self._source.where)
+        where = self._source.where
+        self._columns = SampleColumns(self._source, join, join_on)
+        chosen = np.arange(self._source.num_rows)
+        if filter is not None:
+            chosen = self._columns.find_rows(filter)
+        table, rows = resolve_nulls(self._source.read_table(), chosen, on_null, where)
+        self._columns.choose(rows)
+        self._dtype = choose_dtype(table, dtype, scale, where)
         self._scale = scale
         self._transform = transform
-        self._labels: Labels | None = None
-        if label_column is not None:
-            self._labels = Labels.of(
-                _take(self._source.read_column(label_column), rows),
-                f"{self._source.where}, label column {label_column!r}",
-            )
-        numbers = _choose_channels(self._source, table.shapes[rows], channels)
+        self._labels = choose_labels(self._columns, label_column, label_mapping, where)
+        numbers = choose_channels(self._source, table.shapes[rows], channels)
         options = _choose_store(cache, preload, cache_dir, max_cache_bytes)
         self._images = ImageStore(self._source, table, rows, numbers, options)
-        self._axes = choose_axes(axes, self._images.shapes, self._source.where)
+        self._axes = choose_axes(axes, self._images.shapes, where)
         if preload is True:
             self._images.load(progress)
         elif preload:
@@ -165,13 +185,13 @@ class OMEArrowDataset(Dataset[Any]):
         return images if self._labels is None else [images, self._labels.batch(positions)]
 
     @property
-    def labels(self) -> torch.Tensor | None:
-        """Label of each sample, shape ``(len(self),)``; None without `label_column`."""
+    def labels(self) -> Any:
+        """Labels of all samples as one batch; None without `label_column`."""
         return None if self._labels is None else self._labels.values
 
     @property
-    def classes(self) -> tuple[str, ...]:
-        """Names of the labels' numbers, sorted; empty if labels are not strings."""
+    def classes(self) -> Any:
+        """What the labels' numbers stand for; empty if for nothing; a dict of several columns."""
         return () if self._labels is None else self._labels.classes or ()
 
     @property
@@ -191,10 +211,8 @@ class OMEArrowDataset(Dataset[Any]):
 
     @cached_property
     def metadata(self) -> Mapping[str, ColumnValues]:
-        """The columns beside the images, one value a sample: arrays of numbers, or lists."""
-        rows = self._images.rows
-        names = self._source.column_names
-        return {name: _take(self._source.read_column(name), rows) for name in names}
+        """The columns beside the images and joined ones, one value a sample: arrays of numbers, or lists."""
+        return self._columns.read_all()
 
     def _position(self, index: int) -> int:
         position = operator.index(index)
@@ -270,106 +288,3 @@ def _choose_store(
         chosen = cache
     place = default_cache_folder() if folder is None else Path(folder)
     return StoreOptions(chosen, place, max_bytes)
-
-
-def _resolve_nulls(
-    table: ImageTable, on_null: OnNull, where: str
-) -> tuple[ImageTable, npt.NDArray[np.int64]]:
-    """Return the table with a size for each image to show, and which rows those are.
-
-    Raises:
-        ImageDataError: If rows have no image and that is an error, or there is no size for them.
-        SettingsError: If `on_null` is none of its values.
-    """
-    if on_null not in {"error", "skip", "zeros"}:
-        raise SettingsError(f"on_null={on_null!r}: expected 'error', 'skip' or 'zeros'.")
-    has_image = table.has_image
-    if has_image.all() or on_null == "skip":
-        return table, np.flatnonzero(has_image)
-    first = int(np.argmin(has_image))
-    if on_null == "error":
-        raise ImageDataError(
-            f"{where}, row {first} has no image ({int((~has_image).sum())} of {table.num_rows} "
-            f"rows have none): leave such rows out with on_null='skip', or fill them with "
-            f"on_null='zeros'."
-        )
-    known = np.unique(table.shapes[has_image], axis=0)
-    if len(known) != 1:
-        raise ImageDataError(
-            f"{where}, row {first} has no image, and on_null='zeros' needs images of one size, "
-            f"but there are {len(known)}: use on_null='skip'."
-        )
-    shapes = np.repeat(known, table.num_rows, axis=0)
-    codes = np.where(has_image, table.dtype_codes, table.dtype_codes[int(np.argmax(has_image))])
-    return replace(table, shapes=shapes, dtype_codes=codes), np.arange(table.num_rows)
-
-
-def _choose_dtype(
-    table: ImageTable, dtype: torch.dtype | None, scale: float | None, where: str
-) -> torch.dtype:
-    """Return the type of the tensors, one that holds every pixel or is floating.
-
-    Raises:
-        SettingsError: If it would lose values, or is ambiguous, or does not go with `scale`.
-    """
-    natives = {kind.name: getattr(torch, kind.name) for kind in table.dtypes}
-    if dtype is None and len(natives) > 1:
-        raise SettingsError(
-            f"{where}: dtype=None keeps the type of the file, but its images are of several "
-            f"({', '.join(sorted(natives))}): choose one with dtype=."
-        )
-    chosen = dtype if dtype is not None else next(iter(natives.values()), torch.float32)
-    if scale is not None and not chosen.is_floating_point:
-        raise SettingsError(f"scale={scale} needs a floating dtype, but dtype is {chosen}.")
-    for name in natives if not chosen.is_floating_point else ():
-        if not np.can_cast(
-            np.dtype(name), np.dtype(str(chosen).removeprefix("torch.")), "safe"
-        ):
-            raise SettingsError(
-                f"{where}: dtype={chosen} cannot hold all values of the file's {name}: choose a "
-                f"wider or a floating one, or None to keep {name}."
-            )
-    return chosen
-
-
-def _choose_channels(
-    source: ImageSource,
-    shapes: npt.NDArray[np.int64],
-    channels: Sequence[int] | Sequence[str] | None,
-) -> list[int] | None:
-    """Return the numbers of the channels to keep, which all images have.
-
-    Raises:
-        SettingsError: If an image does not have them.
-    """
-    if channels is None:
-        return None
-    fewest = int(shapes[:, 1].min(initial=2**31))
-    wanted: list[Any] = list(channels)
-    if any(isinstance(channel, str) for channel in wanted):
-        names = {names for names in source.read_channel_names() if names}
-        if len(names) != 1:
-            raise SettingsError(
-                f"{source.where}: channels by name need the same names in each image, but "
-                f"there are {len(names)} sets of names: {sorted(map(str, names))[:3]}."
-            )
-        known = list(names.pop())
-        unknown = [channel for channel in wanted if channel not in known]
-        if unknown:
-            raise SettingsError(f"{source.where} has channels {known}, but not {unknown}.")
-        wanted = [known.index(channel) for channel in wanted]
-    numbers = [operator.index(channel) for channel in wanted]
-    if len(set(numbers)) != len(numbers) or not numbers:
-        raise SettingsError(f"channels={channels!r}: expected one or more, each once.")
-    if min(numbers) < 0 or max(numbers) >= fewest:
-        raise SettingsError(
-            f"{source.where}: channels={channels!r}, but there are images with only channels "
-            f"0 to {fewest - 1}."
-        )
-    return numbers
-
-
-def _take(values: ColumnValues, rows: npt.NDArray[np.int64]) -> ColumnValues:
-    if isinstance(values, list):
-        return [values[row] for row in rows.tolist()]
-    return values[rows]

@@ -1,5 +1,6 @@
 """Read images from storage: one module per format."""
 
+from fastloader.sources._conditions import columns_of, matching_rows
 from fastloader.sources._ome_arrow_schema import ome_arrow_type
 from fastloader.sources._open import FORMATS, Format, SourcePath, open_source
 from fastloader.sources._parquet import ParquetSource
@@ -21,6 +22,8 @@ __all__ = [
     "ParquetSource",
     "SourcePath",
     "WritePixels",
+    "columns_of",
+    "matching_rows",
     "ome_arrow_type",
     "open_source",
 ]

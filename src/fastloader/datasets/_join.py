@@ -1,0 +1,133 @@
+"""Columns of another table, joined to the rows of a source by key."""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
+
+from fastloader.errors import SettingsError, SourceError
+from fastloader.sources import ColumnValues, ImageSource
+
+__all__ = ["JoinKeys", "join_columns"]
+
+JoinKeys: TypeAlias = str | Sequence[str] | Mapping[str, str]
+"""Key columns of the same names on both sides, or names in the source to names in the table."""
+
+
+def join_columns(source: ImageSource, table: Any, keys: JoinKeys) -> dict[str, ColumnValues]:
+    """Return the columns of a table beside those of a source, one value a row of the source.
+
+    Rows of the source whose key the table does not have get nulls; rows of the table that the
+    source does not have are left out.
+
+    Args:
+        source: Has the key columns.
+        table: Path of a CSV, TSV or Parquet file, or a table of pyarrow, pandas or polars.
+        keys: The key columns.
+
+    Raises:
+        SourceError: If the table cannot be read.
+        SettingsError: If a key column is missing, a key occurs twice in the table, none of the
+            source's keys is in it, or other columns have the name of one of the source's.
+    """
+    name, content = _read(table)
+    pairs = _pairs(keys)
+    _check_names(source, content, name, pairs)
+    wanted = list(zip(*(_listed(source.read_column(left)) for left in pairs), strict=True))
+    known: dict[tuple[Any, ...], int] = {}
+    columns = [content.column(right).to_pylist() for right in pairs.values()]
+    for row, key in enumerate(zip(*columns, strict=True)):
+        if key in known:
+            raise SettingsError(
+                f"{name}: rows {known[key]} and {row} both have the key {_shown(key)} in "
+                f"{', '.join(pairs.values())}: expected one row for each key."
+            )
+        known[key] = row
+    places = [known.get(key) for key in wanted]
+    if wanted and all(place is None for place in places):
+        raise SettingsError(
+            f"{name} has none of the keys of {source.where}: keys there are like "
+            f"{_shown(wanted[0])}, here like {_shown(next(iter(known), ()))}. Text and numbers "
+            f"are not equal."
+        )
+    indices = pa.array(places, pa.int64())
+    right_keys = set(pairs.values())
+    return {
+        column: _values(content.column(column).take(indices))
+        for column in content.column_names
+        if column not in right_keys
+    }
+
+
+def _read(table: Any) -> tuple[str, pa.Table]:
+    """Return a name for error messages and the table.
+
+    Raises:
+        SourceError: If it cannot be read.
+    """
+    if not isinstance(table, str | os.PathLike):
+        return "The joined table", table if isinstance(table, pa.Table) else pa.table(table)
+    path = Path(table)
+    suffix = path.suffix.lower()
+    try:
+        if suffix in {".csv", ".tsv", ".txt"}:
+            delimiter = "," if suffix == ".csv" else "\t"
+            options = pa_csv.ParseOptions(delimiter=delimiter)
+            return str(path), pa_csv.read_csv(path, parse_options=options)
+        return str(path), pq.read_table(path)
+    except (pa.ArrowException, OSError) as error:
+        raise SourceError(
+            f"{path} cannot be read ({error}): expected a table to join as CSV, TSV or Parquet."
+        ) from error
+
+
+def _pairs(keys: JoinKeys) -> dict[str, str]:
+    if isinstance(keys, str):
+        return {keys: keys}
+    return dict(keys) if isinstance(keys, Mapping) else {key: key for key in keys}
+
+
+def _check_names(
+    source: ImageSource, table: pa.Table, name: str, pairs: Mapping[str, str]
+) -> None:
+    for where, known, needed in (
+        (source.where, source.column_names, pairs.keys()),
+        (name, table.column_names, pairs.values()),
+    ):
+        missing = [key for key in needed if key not in known]
+        if missing or not pairs:
+            raise SettingsError(
+                f"{where} has no key column {', '.join(map(repr, missing)) or 'at all'}; its "
+                f"columns are {', '.join(map(repr, known)) or 'none'}. Give join_on= the name, "
+                f"or a mapping of the name there to the name in the joined table."
+            )
+    both = sorted(set(source.column_names) & set(table.column_names) - set(pairs.values()))
+    if both:
+        raise SettingsError(
+            f"{name} and {source.where} both have columns {', '.join(map(repr, both))}: leave "
+            f"them out of one, or rename them."
+        )
+
+
+def _listed(values: ColumnValues) -> list[Any]:
+    return values.tolist() if isinstance(values, np.ndarray) else values
+
+
+def _values(column: pa.ChunkedArray) -> ColumnValues:
+    is_number = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
+    if is_number and not column.null_count:
+        return np.concatenate(
+            [np.from_dlpack(chunk) for chunk in column.chunks if len(chunk)]
+            or [np.zeros(0, np.int64)]
+        )
+    values: list[Any] = column.to_pylist()
+    return values
+
+
+def _shown(key: tuple[Any, ...]) -> str:
+    return repr(key[0]) if len(key) == 1 else repr(key)

@@ -1,0 +1,238 @@
+"""Filters, joined tables and several labels of OMEArrowDataset."""
+
+import pickle
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.utils.data import default_collate
+
+from fastloader import FastLoader, split
+from fastloader.datasets import OMEArrowDataset
+from fastloader.errors import ImageDataError, SettingsError, SourceError
+from tests.ome_arrow_tables import ome_arrow_value, random_image, write_images
+
+IMAGES = [random_image((1, 1, 1, 4, 3), seed=seed) for seed in range(8)]
+WELLS = ["A1", "A2", "B1", "B2"] * 2
+SITES = [1, 1, 1, 1, 2, 2, 2, 2]
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    values = [ome_arrow_value(image) for image in IMAGES]
+    return write_images(
+        tmp_path_factory.mktemp("images") / "images.parquet",
+        values,
+        well=WELLS,
+        site=SITES,
+        dose=pa.array([0.1, None, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8]),
+    )
+
+
+@pytest.fixture(scope="module")
+def plate():
+    return pa.table({
+        "well": ["B2", "A1", "B1", "C7"],
+        "drug": ["x", "y", "x", "z"],
+        "count": pa.array([4, 5, 6, 7], pa.uint8()),
+    })
+
+
+def image(row):
+    return torch.from_numpy(IMAGES[row][0, :, 0].astype(np.float32))
+
+
+def is_in_a():
+    return pc.starts_with(pc.field("well"), "A")
+
+
+def test_a_filter_leaves_rows_out(path):
+    dataset = OMEArrowDataset(path, label_column="site", filter=is_in_a())
+
+    assert dataset.rows.tolist() == [0, 1, 4, 5]
+    assert dataset.metadata["well"] == ["A1", "A2"] * 2
+    images, labels = dataset.get_batch([3, 0])
+    assert torch.equal(torch.stack([image(5), image(0)]), images)
+    assert labels.tolist() == [2, 1]
+
+
+def test_rows_whose_condition_is_null_are_left_out(path):
+    assert 1 not in OMEArrowDataset(path, filter=pc.field("dose") < 0.5).rows
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    site=st.integers(0, 3),
+    wells=st.sets(st.sampled_from(WELLS), min_size=1),
+    join=st.booleans(),
+    preload=st.booleans(),
+)
+def test_a_filter_gives_the_rows_that_python_would(path, plate, site, wells, join, preload):
+    condition = (pc.field("site") >= site) & pc.field("well").isin(sorted(wells))
+    options = {"join": plate, "join_on": "well"} if join else {}
+
+    dataset = OMEArrowDataset(path, filter=condition, preload=preload, **options)
+
+    expected = [row for row in range(8) if SITES[row] >= site and WELLS[row] in wells]
+    assert dataset.rows.tolist() == expected
+    for index, row in enumerate(expected):
+        assert torch.equal(image(row), dataset[index])
+
+
+def test_rows_left_out_may_be_broken_or_of_another_type(tmp_path):
+    values = [ome_arrow_value(one, encoding="bytes") for one in IMAGES[:2]]
+    values += [None, ome_arrow_value(IMAGES[0].astype(np.float64), encoding="bytes")]
+    path = write_images(
+        tmp_path / "a.parquet", values, encoding="bytes", keep=[True, True, False, False]
+    )
+
+    dataset = OMEArrowDataset(path, filter=pc.field("keep"), dtype=None)
+
+    assert dataset[1].dtype == torch.uint16
+    with pytest.raises(ImageDataError, match="row 2 has no image"):
+        OMEArrowDataset(path)
+
+
+def test_a_filter_that_leaves_nothing_is_an_empty_dataset(path):
+    assert len(OMEArrowDataset(path, filter=pc.field("site") > 9)) == 0
+
+
+@pytest.mark.parametrize("kind", ["table", "csv", "tsv", "parquet", "pandas"])
+def test_a_joined_table_gives_metadata_and_labels(path, plate, tmp_path, kind):
+    table = plate
+    if kind == "pandas":
+        pytest.importorskip("pandas")
+        table = plate.to_pandas()
+    elif kind != "table":
+        table = tmp_path / f"plate.{kind}"
+        if kind == "parquet":
+            pq.write_table(plate, table)
+        else:
+            mark = "," if kind == "csv" else "\t"
+            rows = zip(*(column.to_pylist() for column in plate.columns), strict=True)
+            lines = [plate.column_names, *rows]
+            table.write_text("\n".join(mark.join(map(str, line)) for line in lines))
+
+    dataset = OMEArrowDataset(
+        path,
+        label_column="drug",
+        join=table,
+        join_on="well",
+        filter=pc.field("drug").is_valid() & (pc.field("site") == 2),
+    )
+
+    assert dataset.rows.tolist() == [4, 6, 7]
+    assert dataset.classes == ("x", "y")
+    assert dataset.labels.tolist() == [1, 0, 0]
+    assert list(dataset.metadata["count"]) == [5, 6, 4]
+
+
+def test_rows_without_partner_get_nulls(path, plate):
+    dataset = OMEArrowDataset(path, join=plate, join_on=["well"])
+
+    assert dataset.metadata["drug"] == ["y", None, "x", "x"] * 2
+    with pytest.raises(SourceError, match="label column 'drug': label 1 is null"):
+        OMEArrowDataset(path, label_column="drug", join=plate, join_on="well")
+
+
+def test_several_keys_may_have_other_names(path):
+    table = pa.table({
+        "Well": ["A1", "A1", "B2"],
+        "Site": [2, 1, 2],
+        "quality": [0.25, 0.5, 0.75],
+    })
+
+    dataset = OMEArrowDataset(path, join=table, join_on={"well": "Well", "site": "Site"})
+
+    quality = dataset.metadata["quality"]
+    assert [(row, value) for row, value in enumerate(quality) if value is not None] == [
+        (0, 0.5),
+        (4, 0.25),
+        (7, 0.75),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"join_on": "well"}, "join= and join_on= go together"),
+        ({"join": pa.table({"well": ["A1"]})}, "join= and join_on= go together"),
+        ({"join": pa.table({"x": [1]}), "join_on": "well"}, "has no key column 'well'"),
+        ({"join": pa.table({"x": [1]}), "join_on": "x"}, "has no key column 'x'"),
+        ({"join": pa.table({"well": ["A1"]}), "join_on": []}, "has no key column at all"),
+        (
+            {"join": pa.table({"well": ["A1", "B2", "A1"]}), "join_on": "well"},
+            "rows 0 and 2 both have the key 'A1'",
+        ),
+        (
+            {"join": pa.table({"site": ["1", "2"]}), "join_on": "site"},
+            "none of the keys .* like 1, here like '1'. Text and numbers",
+        ),
+        (
+            {"join": pa.table({"well": ["A1"], "dose": [1]}), "join_on": "well"},
+            "both have columns 'dose'",
+        ),
+        ({"filter": "site == 1"}, "expected an expression such as"),
+        ({"filter": pc.field("nosuch") == 1}, "cannot be applied"),
+        ({"label_mapping": {"A1": 1}}, "label_mapping= needs label_column="),
+        ({"label_column": ["well"], "label_mapping": ["A1"]}, "with several label columns"),
+    ],
+)
+def test_options_that_do_not_fit_are_errors(path, options, message):
+    with pytest.raises(SettingsError, match=message):
+        OMEArrowDataset(path, **options)
+
+
+def test_a_table_that_cannot_be_read_is_an_error_that_names_it(path, tmp_path):
+    with pytest.raises(SourceError, match=r"nosuch.csv cannot be read.*CSV, TSV or Parquet"):
+        OMEArrowDataset(path, join=tmp_path / "nosuch.csv", join_on="well")
+
+
+def test_several_label_columns_are_a_dict(path):
+    dataset = OMEArrowDataset(
+        path,
+        label_column=["well", "site"],
+        label_mapping={"well": ["B2", "B1", "A2", "A1"]},
+    )
+    indices = [2, 7, 0]
+
+    images, labels = dataset.get_batch(indices)
+
+    assert labels["well"].tolist() == [1, 0, 3]
+    assert labels["site"].tolist() == [1, 2, 1]
+    assert dataset.classes == {"well": ("B2", "B1", "A2", "A1"), "site": None}
+    assert dataset.labels["site"].tolist() == SITES
+    collated = default_collate([dataset[index] for index in indices])
+    torch.testing.assert_close(collated, [images, labels], rtol=0, atol=0)
+    _, from_loader = next(iter(FastLoader(dataset, 3)))
+    assert from_loader["well"].tolist() == [3, 2, 1]
+
+
+def test_joined_columns_split_a_dataset(path, plate):
+    dataset = OMEArrowDataset(
+        path, join=plate, join_on="well", filter=pc.field("drug").is_valid()
+    )
+
+    parts = split(dataset, [0.5, 0.5], seed=0, groups="drug")
+
+    drugs = [{dataset.metadata["drug"][i] for i in part.indices} for part in parts]
+    assert not drugs[0] & drugs[1]
+
+
+def test_a_pickle_holds_no_arrow_object(path, plate):
+    dataset = OMEArrowDataset(
+        path, label_column="drug", join=plate, join_on="well", filter=is_in_a(),
+        label_mapping={"x": 0, "y": 1, None: 2},
+    )  # fmt: skip
+
+    pickled = pickle.dumps(dataset)
+
+    assert b"pyarrow" not in pickled
+    twin = pickle.loads(pickled)
+    assert twin.metadata["drug"] == ["y", None] * 2
+    assert torch.equal(dataset[1][0], twin[1][0])
