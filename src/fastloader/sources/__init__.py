@@ -1,8 +1,12 @@
 """Read images from storage: one module per format."""
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from fastloader.sources._conditions import columns_of, matching_rows
+from fastloader.sources._format import Format
 from fastloader.sources._ome_arrow_schema import ome_arrow_type
-from fastloader.sources._open import FORMATS, Format, SourcePath, open_source
+from fastloader.sources._open import FORMATS, SourcePath, open_source
 from fastloader.sources._parquet import ParquetSource
 from fastloader.sources._protocol import (
     ColumnValues,
@@ -11,6 +15,9 @@ from fastloader.sources._protocol import (
     ImageTable,
     WritePixels,
 )
+
+if TYPE_CHECKING:
+    from fastloader.sources._tiff import TiffFolder
 
 __all__ = [
     "FORMATS",
@@ -21,9 +28,19 @@ __all__ = [
     "ImageTable",
     "ParquetSource",
     "SourcePath",
+    "TiffFolder",
     "WritePixels",
     "columns_of",
     "matching_rows",
     "ome_arrow_type",
     "open_source",
 ]
+
+_HOMES = {"TiffFolder": "fastloader.sources._tiff"}
+
+
+def __getattr__(name: str) -> Any:
+    # Packages that read images take a while to import, and tables do not need them.
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

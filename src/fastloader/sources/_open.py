@@ -1,38 +1,23 @@
 """Picks the reader of a path: by its suffix or what lies there, or as the caller says."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from fastloader.errors import SettingsError, SourceError
+from fastloader.sources._format import Format
+from fastloader.sources._image_formats import TIFF
 from fastloader.sources._parquet import ParquetSource
 from fastloader.sources._protocol import ImageSource
 
-__all__ = ["FORMATS", "Format", "SourcePath", "open_source"]
+__all__ = ["FORMATS", "SourcePath", "open_source"]
 
 SourcePath: TypeAlias = str | os.PathLike[str]
 
 
-@dataclass(frozen=True, slots=True)
-class Format:
-    """One kind of storage and how to recognise and open it."""
-
-    name: str
-    """What ``format=`` calls it."""
-    suffixes: tuple[str, ...]
-    """Endings of names, lower case, of files or folders that are of this kind."""
-    open: Callable[..., ImageSource]
-    """Takes a path, the name of an image column or None, and the options of the format."""
-    is_folder_of_it: Callable[[Path], bool] = lambda folder: False  # noqa: ARG005
-    """Whether a local folder without such an ending is of this kind."""
-    options: tuple[str, ...] = ()
-    """Options of `open` beyond ``image_column``."""
-
-
 FORMATS: Mapping[str, Format] = {
-    one.name: one for one in (Format("parquet", (".parquet", ".pq"), ParquetSource),)
+    one.name: one for one in (Format("parquet", (".parquet", ".pq"), ParquetSource), TIFF)
 }
 """All formats by name, in the order in which they are tried."""
 

@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow.compute as pc
+
+if TYPE_CHECKING:  # takes a while to import, and processes that decode images go without
+    import pyarrow.compute as pc
 
 __all__ = ["ColumnValues", "GroupedSource", "ImageSource", "ImageTable", "WritePixels"]
 
@@ -90,7 +92,7 @@ class ImageSource(Protocol):
         """
         ...
 
-    def find_rows(self, condition: pc.Expression) -> npt.NDArray[np.int64]:
+    def find_rows(self, condition: "pc.Expression") -> npt.NDArray[np.int64]:
         """Return the numbers of the rows that meet a condition, ascending.
 
         Args:

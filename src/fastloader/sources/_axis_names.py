@@ -1,0 +1,108 @@
+"""Brings arrays whose axes have names into the order T, C, Z, Y, X."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from fastloader.errors import ImageDataError
+
+__all__ = ["STORED_AXES", "AxisOrder", "StackAxis"]
+
+STORED_AXES = "TCZYX"
+
+StackAxis: TypeAlias = Literal["T", "C", "Z"]
+"""What the pages of a file are that does not say so."""
+
+_SAMPLES = "S"
+_UNNAMED = "QI"
+
+
+@dataclass(frozen=True, slots=True)
+class AxisOrder:
+    """How an array of any named axes becomes one of T, C, Z, Y, X."""
+
+    stored_shape: tuple[int, ...]
+    """Sizes of the array as it is stored."""
+    permutation: tuple[int, ...]
+    """Stored axes in the order in which they make up T, C, Z, Y, X."""
+    shape: tuple[int, int, int, int, int]
+    """Sizes T, C, Z, Y, X, each 1 or more."""
+
+    @classmethod
+    def of(
+        cls, axes: str, shape: Sequence[int], where: str, stack_axis: StackAxis | None = None
+    ) -> "AxisOrder":
+        """Find the order.
+
+        Args:
+            axes: A letter for each axis: T, C, Z, Y, X; S for the samples of a pixel, which
+                join the channels; Q or I for pages without a name; others only of size 1.
+            shape: Size of each axis.
+            where: File, for error messages.
+            stack_axis: What an axis without a name is.
+
+        Raises:
+            ImageDataError: If an axis has no place, or the image no pixels.
+        """
+        if len(axes) != len(shape) or min(shape, default=0) < 1:
+            raise ImageDataError(
+                f"{where}: expected axes of 1 or more, but got axes {axes!r} of sizes "
+                f"{tuple(shape)}."
+            )
+        places: dict[str, list[int]] = {name: [] for name in STORED_AXES}
+        dropped = []
+        for position, (name, size) in enumerate(zip(axes.upper(), shape, strict=True)):
+            place = _place_of(name, stack_axis)
+            if place in places and (not places[place] or name == _SAMPLES):
+                places[place].append(position)
+            elif size == 1:
+                dropped.append(position)
+            else:
+                raise ImageDataError(_no_place(name, size, axes, shape, where))
+        if not places["Y"] or not places["X"]:
+            raise ImageDataError(f"{where}: expected axes Y and X, but got {axes!r}.")
+        sizes = [
+            int(np.prod([shape[position] for position in places[name]], dtype=np.int64))
+            for name in STORED_AXES
+        ]
+        kept = [position for name in STORED_AXES for position in places[name]]
+        return cls(
+            tuple(int(size) for size in shape),
+            (*dropped, *kept),
+            (sizes[0], sizes[1], sizes[2], sizes[3], sizes[4]),
+        )
+
+    @property
+    def is_in_order(self) -> bool:
+        """True if the bytes of the stored array are those of T, C, Z, Y, X."""
+        moved = [axis for axis in self.permutation if self.stored_shape[axis] > 1]
+        return moved == sorted(moved)
+
+    def arrange(self, stored: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return a stored array with the axes T, C, Z, Y, X: a view where it can be.
+
+        Args:
+            stored: Of `stored_shape`.
+        """
+        return stored.transpose(self.permutation).reshape(self.shape)
+
+
+def _place_of(name: str, stack_axis: StackAxis | None) -> str:
+    if name == _SAMPLES:
+        return "C"
+    if name in _UNNAMED and stack_axis is not None:
+        return stack_axis
+    return name
+
+
+def _no_place(name: str, size: int, axes: str, shape: Sequence[int], where: str) -> str:
+    told = f"{where}: its axes {axes!r} have sizes {tuple(shape)}"
+    if name in _UNNAMED:
+        return (
+            f"{told}, and nothing says what the {size} pages are: say so with stack_axis='T', "
+            f"'C' or 'Z'."
+        )
+    return f"{told}, and there is no place for {name!r} of size {size} among {STORED_AXES}."

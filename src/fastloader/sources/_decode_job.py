@@ -1,0 +1,159 @@
+"""Images of a source decoded into memory by all cores."""
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from fastloader.shm import MemoryWriter
+from fastloader.sources._jobs import run_job
+from fastloader.sources._protocol import ImageTable, WritePixels
+
+__all__ = ["ImageDecoder", "decode_images"]
+
+Integers: TypeAlias = npt.NDArray[np.int64]
+
+_LARGE_IMAGE_BYTES = 4 << 20
+"""From here on decoding takes so much longer than the Python around it that threads keep all
+cores busy, which cost no start."""
+_PART_BYTES = 16 << 20
+_MAX_PARTS = 2048
+_PARTS_PER_CORE = 32
+
+
+class ImageDecoder(Protocol):
+    """What decodes one image."""
+
+    def read_table(self) -> ImageTable:
+        """Return sizes and pixel types of all images."""
+        ...
+
+    def decode(self, row: int, out: npt.NDArray[Any], channels: Sequence[int] | None) -> None:
+        """Decode one image into an array; see `ImageFolder.decode`."""
+        ...
+
+    def file_path(self, row: int) -> str:
+        """Return the path of an image."""
+        ...
+
+
+def decode_images(
+    decoder: ImageDecoder,
+    rows: Integers,
+    offsets: Integers,
+    write: WritePixels,
+    *,
+    channels: Sequence[int] | None,
+    on_rows: Callable[[int], None] | None,
+    num_cores: int,
+) -> None:
+    """Decode images to their places in memory; arguments as for `ImageSource.read_images`.
+
+    Args:
+        decoder: Decodes each; picklable.
+        rows: Row numbers.
+        offsets: Position of each image's first byte.
+        write: Puts pixels there.
+        channels: Channels to keep; all if None.
+        on_rows: Called with the number of images written since the last call.
+        num_cores: Images to decode at once.
+    """
+    if not len(rows):
+        return
+    table = decoder.read_table()
+    shapes = table.shapes[rows]
+    if channels is not None:
+        shapes[:, 1] = len(channels)
+    sizes = shapes.prod(axis=1) * table.item_sizes[rows]
+    job = _DecodeJob(decoder, rows, offsets, shapes, sizes, write, channels, num_cores)
+    is_small = int(sizes.mean()) < _LARGE_IMAGE_BYTES
+
+    def take_result(part: int, _: Any) -> None:
+        if on_rows is not None:
+            on_rows(job.num_images(part))
+
+    run_job(
+        job,
+        take_result,
+        num_cores=num_cores,
+        in_processes=is_small and isinstance(write, MemoryWriter),
+    )
+
+
+class _DecodeJob:
+    """The images of some rows, divided into parts of neighbours.
+
+    **Processes:** picklable if `write` is a `MemoryWriter`, inside `collecting_memory_files`.
+    """
+
+    def __init__(
+        self,
+        decoder: ImageDecoder,
+        rows: Integers,
+        offsets: Integers,
+        shapes: Integers,
+        sizes_bytes: Integers,
+        write: WritePixels,
+        channels: Sequence[int] | None,
+        num_cores: int,
+    ) -> None:
+        self._decoder = decoder
+        self._rows = rows
+        self._offsets = offsets
+        self._shapes = shapes
+        self._write = write
+        self._channels = channels
+        self._starts = _part_starts(sizes_bytes, num_cores)
+        self._scratch = threading.local()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_scratch"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _scratch=threading.local())
+
+    @property
+    def num_parts(self) -> int:
+        return len(self._starts) - 1
+
+    def num_images(self, part: int) -> int:
+        return int(self._starts[part + 1] - self._starts[part])
+
+    def describe(self, part: int) -> str:
+        first, last = int(self._starts[part]), int(self._starts[part + 1]) - 1
+        paths = [self._decoder.file_path(int(self._rows[at])) for at in (first, last)]
+        return f"{paths[0]} to {paths[1]}"
+
+    def run(self, part: int) -> None:
+        table = self._decoder.read_table()
+        for at in range(int(self._starts[part]), int(self._starts[part + 1])):
+            row, offset = int(self._rows[at]), int(self._offsets[at])
+            shape = tuple(self._shapes[at].tolist())
+            dtype = table.dtypes[table.dtype_codes[row]]
+            if isinstance(self._write, MemoryWriter):
+                out = self._write.view(offset, shape, dtype)
+                self._decoder.decode(row, out, self._channels)
+            else:
+                out = self._scratch_array(shape, dtype)
+                self._decoder.decode(row, out, self._channels)
+                self._write(offset, out)
+
+    def _scratch_array(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+        """Return memory of this thread to decode into, used again for the next image."""
+        num_bytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        block = getattr(self._scratch, "block", None)
+        if block is None or len(block) < num_bytes:
+            block = self._scratch.block = np.empty(num_bytes, np.uint8)
+        return np.ndarray(shape, dtype, block)
+
+
+def _part_starts(sizes_bytes: Integers, num_cores: int) -> Integers:
+    """Return the first image of each part, and last the number of images."""
+    most = min(_MAX_PARTS, max(1, num_cores) * _PARTS_PER_CORE)
+    target = max(1, min(_PART_BYTES, int(sizes_bytes.sum()) // most))
+    ends = np.cumsum(sizes_bytes)
+    part_of = (ends - sizes_bytes) // max(target, -(-int(ends[-1]) // _MAX_PARTS))
+    firsts = np.flatnonzero(np.diff(part_of, prepend=-1))
+    return np.append(firsts, len(sizes_bytes))

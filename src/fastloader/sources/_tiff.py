@@ -1,0 +1,150 @@
+"""Folders of TIFF and OME-TIFF files as a source."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fastloader.errors import SourceError
+from fastloader.sources._axis_names import StackAxis
+from fastloader.sources._file_search import TIFF_SUFFIXES, file_columns, find_files
+from fastloader.sources._image_folder import FoundImage, ImageFolder
+from fastloader.sources._jobs import run_job, usable_cores
+from fastloader.sources._tiff_layout import TiffChoice, TiffLayout, read_layout
+from fastloader.sources._tiff_pixels import read_pixels
+
+__all__ = ["TiffFolder"]
+
+_FILES_PER_PART = 16
+
+
+class TiffFolder(ImageFolder):
+    """The TIFF files of a folder and its subfolders, one image each.
+
+    Axes come from the file's own metadata (OME, ImageJ, tifffile's); the samples of a pixel,
+    such as red, green and blue, become channels. Files that an OME header joins to one image are
+    one image. Columns: ``path`` (relative to the folder), ``file_name`` and ``folder`` (name of
+    the folder the file is in).
+
+    **Processes:** see `ImageFolder`.
+
+    References:
+        TIFF Revision 6.0 (1992); OME-TIFF specification,
+        https://ome-model.readthedocs.io/en/stable/ome-tiff/.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        pattern: str | None = None,
+        series: int = 0,
+        level: int = 0,
+        stack_axis: StackAxis | None = None,
+        join_files: bool = True,
+        num_cores: int | None = None,
+    ) -> None:
+        """Look at the headers of all files.
+
+        Args:
+            path: Folder, or one file.
+            pattern: Which files, like ``"*.ome.tif"`` or ``"train/*/*.tif"``: compared with the
+                name, or with the relative path if it has a ``/``; ``*`` also stands for ``/``.
+                All files with a suffix of TIFF when left out.
+            series: Number of the image in each file.
+            level: Level of resolution, 0 is the finest.
+            stack_axis: What the pages of a file are that does not say so: "T", "C" or "Z".
+            join_files: Join files that an OME header says are one image.
+            num_cores: Files to look at at once; all that may be used when left out.
+
+        Raises:
+            SourceError: If there is no such file or one cannot be read.
+            ImageDataError: If a file is damaged, or its axes or pixel type have no place here.
+            MissingExtraError: If the compression of a file needs imagecodecs.
+        """
+        root = os.fspath(path)
+        choice = TiffChoice(series, level, stack_axis, join_files)
+        names = find_files(root, TIFF_SUFFIXES, pattern)
+        if not names:
+            raise SourceError(
+                f"{root} has no file {'of TIFF' if pattern is None else f'like {pattern!r}'} "
+                f"({', '.join(TIFF_SUFFIXES[:2])}) in it or its subfolders."
+            )
+        super().__init__(root, _look_at_all(root, names, choice, num_cores or usable_cores()))
+
+    def decode(self, row: int, out: npt.NDArray[Any], channels: Sequence[int] | None) -> None:
+        """Read and decode one image; see `ImageFolder.decode`.
+
+        Args:
+            row: Its row number.
+            out: Written to.
+            channels: Channels to keep; all if None.
+        """
+        layout: TiffLayout = self.layout(row)
+        path, notes = self.file_path(row), self.numbers(row)
+        if layout.order.is_in_order and channels is None:
+            read_pixels(path, layout, notes, out)
+            return
+        stored = np.empty(layout.order.stored_shape, layout.dtype)
+        read_pixels(path, layout, notes, stored)
+        image = layout.order.arrange(stored)
+        out[...] = image if channels is None else image[:, list(channels)]
+
+
+class _Look:
+    """Looks at files, some a part.
+
+    **Processes:** picklable.
+    """
+
+    def __init__(self, root: str, names: Sequence[str], choice: TiffChoice) -> None:
+        self._root = root
+        self._names = names
+        self._choice = choice
+
+    @property
+    def num_parts(self) -> int:
+        return -(-len(self._names) // self._files_per_part)
+
+    @property
+    def _files_per_part(self) -> int:
+        return max(_FILES_PER_PART, len(self._names) // 4000)
+
+    def run(self, part: int) -> list[tuple[FoundImage, frozenset[str]]]:
+        start = part * self._files_per_part
+        found: list[tuple[FoundImage, frozenset[str]]] = []
+        members: set[str] = set()
+        for name in self._names[start : start + self._files_per_part]:
+            path = str(Path(self._root, name)) if name else self._root
+            if members and os.path.realpath(path) in members:
+                continue  # was seen as a part of the image before
+            layout, notes, facts = read_layout(path, self._choice)
+            columns = file_columns(self._root, name)
+            image = FoundImage(
+                name, layout, tuple(notes), columns, facts.channel_names, tuple(notes[:2])
+            )
+            if len(facts.members) > 1:
+                members |= facts.members
+            found.append((image, facts.members))
+        return found
+
+
+def _look_at_all(
+    root: str, names: Sequence[str], choice: TiffChoice, num_cores: int
+) -> list[FoundImage]:
+    job = _Look(root, names, choice)
+    parts: dict[int, list[tuple[FoundImage, frozenset[str]]]] = {}
+    run_job(job, parts.__setitem__, num_cores=num_cores, in_processes=True)
+    images: list[FoundImage] = []
+    joined: set[str] = set()
+    for part in sorted(parts):
+        for image, members in parts[part]:
+            if len(members) > 1:
+                if members & joined:
+                    continue
+                joined |= members
+            images.append(image)
+    return images

@@ -1,0 +1,400 @@
+"""Folders of TIFF files: every kind of file gives the pixels that tifffile gives."""
+
+import copy
+import importlib
+import os
+import pickle
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pyarrow.compute as pc
+import pytest
+import tifffile
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fastloader.errors import (
+    ImageDataError,
+    MissingExtraError,
+    SettingsError,
+    SourceError,
+    WorkerDiedError,
+)
+from fastloader.sources import TiffFolder, open_source
+from tests.image_files import (
+    DyingFolder,
+    assert_images,
+    random_pixels,
+    read_all,
+    write_ome_set,
+    write_tiff,
+)
+
+REAL = Path(__file__).parents[1] / "data" / "tiff"
+DTYPES = ["bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64"]
+DTYPES += ["float16", "float32", "float64"]
+
+
+def test_real_files_of_every_compression_are_read():
+    source = TiffFolder(REAL)
+
+    images = read_all(source)
+
+    for name, image in zip(source.read_column("file_name"), images, strict=True):
+        np.testing.assert_array_equal(tifffile.imread(REAL / name), image[0, :, 0])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("byte_order", ["<", ">"], ids=["little", "big"])
+@pytest.mark.parametrize("compression", [None, "zlib"], ids=["raw", "deflate"])
+def test_every_pixel_type_and_byte_order_is_read(tmp_path, dtype, byte_order, compression):
+    pixels = random_pixels((2, 9, 16), dtype)
+
+    path = write_tiff(
+        tmp_path / "a.tif", pixels, "CYX", byteorder=byte_order, compression=compression
+    )
+
+    assert_images([pixels[None, :, None]], read_all(TiffFolder(path)))
+
+
+@st.composite
+def stored_images(draw):
+    axes = draw(st.sampled_from(["YX", "CYX", "ZYX", "TYX", "CZYX", "TCYX", "TZCYX", "ZCYX"]))
+    shape = tuple(draw(st.integers(4, 40)) if axis in "YX" else 2 for axis in axes)
+    options = {
+        "compression": draw(st.sampled_from([None, "zlib", "lzw", "packbits", "zstd"])),
+        "byteorder": draw(st.sampled_from(["<", ">"])),
+        "bigtiff": draw(st.booleans()),
+    }
+    if draw(st.booleans()):
+        options["tile"] = draw(st.sampled_from([(16, 16), (32, 16)]))
+    else:
+        options["rowsperstrip"] = draw(st.integers(1, 40))
+    if options["compression"] not in {None, "packbits"}:
+        options["predictor"] = draw(st.booleans())
+    return axes, random_pixels(shape, draw(st.sampled_from(["uint8", "uint16"]))), options
+
+
+@settings(max_examples=60, deadline=None)
+@given(case=stored_images(), in_place=st.booleans(), is_ome=st.booleans())
+def test_any_file_gives_the_pixels_that_were_written(tmp_path_factory, case, in_place, is_ome):
+    axes, pixels, options = case
+    name = "a.ome.tif" if is_ome else "a.tif"
+    path = write_tiff(tmp_path_factory.mktemp("any") / name, pixels, axes, **options)
+
+    (image,) = read_all(TiffFolder(path), in_place=in_place)
+
+    positions = [axes.find(axis) for axis in "TCZYX"]
+    order = [position for position in positions if position >= 0]
+    shape = [pixels.shape[position] if position >= 0 else 1 for position in positions]
+    assert_images([pixels.transpose(order).reshape(shape)], [image])
+
+
+@pytest.mark.parametrize("planar", [None, "separate"], ids=["interleaved", "planar"])
+def test_colours_become_channels(tmp_path, planar):
+    pixels = random_pixels((20, 24, 3), "uint8")
+    stored = pixels if planar is None else np.moveaxis(pixels, -1, 0)
+    path = tmp_path / "a.tif"
+    tifffile.imwrite(path, stored, photometric="rgb", planarconfig=planar)
+
+    (image,) = read_all(TiffFolder(path))
+
+    assert_images([np.moveaxis(pixels, -1, 0)[None, :, None]], [image])
+
+
+def test_an_imagej_hyperstack_is_brought_into_order(tmp_path):
+    pixels = random_pixels((2, 3, 4, 8, 8))
+    tifffile.imwrite(tmp_path / "a.tif", pixels, imagej=True, metadata={"axes": "TZCYX"})
+
+    images = read_all(TiffFolder(tmp_path))
+
+    assert_images([pixels.transpose(0, 2, 1, 3, 4)], images)
+
+
+def test_pages_without_a_name_need_one(tmp_path):
+    pixels = random_pixels((3, 8, 8))
+    tifffile.imwrite(tmp_path / "a.tif", pixels, photometric="minisblack", metadata=None)
+
+    with pytest.raises(ImageDataError, match=r"a\.tif.*what the 3 pages are.*stack_axis='T'"):
+        TiffFolder(tmp_path)
+    assert TiffFolder(tmp_path, stack_axis="Z").read_table().shapes.tolist() == [
+        [1, 1, 3, 8, 8]
+    ]
+
+
+def test_a_level_of_a_pyramid_is_read():
+    path = REAL / "nf1_pyramid_subifd.ome.tif"
+    with tifffile.TiffFile(path) as file:
+        expected = file.series[0].levels[1].asarray()
+
+    assert_images([expected[None, :, None]], read_all(TiffFolder(path, level=1)))
+
+
+def test_a_level_that_is_not_there_is_refused():
+    with pytest.raises(SourceError, match=r"pyramid_subifd.* levels 0 to 1 .*level=2"):
+        TiffFolder(REAL / "nf1_pyramid_subifd.ome.tif", level=2)
+
+
+def test_a_series_that_is_not_there_is_refused():
+    with pytest.raises(SourceError, match="has 1 series, but not series=1"):
+        TiffFolder(REAL / "nf1_deflate.ome.tif", series=1)
+
+
+def test_files_that_an_ome_header_joins_are_one_image(tmp_path):
+    planes = random_pixels((3, 8, 9))
+    write_ome_set(tmp_path, planes)
+
+    source = TiffFolder(tmp_path)
+
+    assert_images([planes[None, :, None]], read_all(source))
+    assert source.read_channel_names() == [("marker 0", "marker 1", "marker 2")]
+
+
+def test_sets_in_several_parts_of_a_scan_are_still_one_image_each(tmp_path, monkeypatch):
+    monkeypatch.setattr("fastloader.sources._tiff._FILES_PER_PART", 2)
+    for number in range(2):
+        write_ome_set(tmp_path / str(number), random_pixels((3, 8, 9), seed=number))
+
+    assert TiffFolder(tmp_path).read_column("path") == ["0/set_C0.ome.tif", "1/set_C0.ome.tif"]
+
+
+def test_a_missing_file_of_a_set_is_told(tmp_path):
+    paths = write_ome_set(tmp_path, random_pixels((3, 8, 9)))
+    paths[2].unlink()
+
+    with pytest.raises(ImageDataError, match="plane 2 of 3 is missing: it may be in a file"):
+        TiffFolder(tmp_path)
+
+
+def test_channels_are_chosen_in_any_order(tmp_path):
+    pixels = random_pixels((4, 8, 8))
+    write_tiff(tmp_path / "a.tif", pixels, "CYX")
+
+    images = read_all(TiffFolder(tmp_path), channels=[2, 0])
+
+    assert_images([pixels[None, [2, 0], None]], images)
+
+
+def test_channels_have_the_names_of_the_header():
+    source = TiffFolder(REAL / "nf1_deflate.ome.tif")
+
+    assert source.read_channel_names() == [("DAPI", "GFP", "RFP")]
+
+
+def test_files_come_in_the_order_of_their_numbers_and_hidden_ones_do_not(tmp_path):
+    for name in ("b/im10.tif", "b/im9.TIFF", "a/im1.tif", "b/._im9.tif", ".cache/im1.tif"):
+        write_tiff(tmp_path / name, random_pixels((4, 4)))
+
+    source = TiffFolder(tmp_path)
+
+    assert source.read_column("path") == ["a/im1.tif", "b/im9.TIFF", "b/im10.tif"]
+    assert source.read_column("file_name") == ["im1.tif", "im9.TIFF", "im10.tif"]
+    assert source.read_column("folder") == ["a", "b", "b"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [("*_w1.tif", ["p/a_w1.tif", "p/b_w1.tif"]), ("p/a*", ["p/a_w1.tif", "p/a_w2.tif"])],
+)
+def test_a_pattern_chooses_files(tmp_path, pattern, expected):
+    for name in ("a_w1", "a_w2", "b_w1"):
+        write_tiff(tmp_path / "p" / f"{name}.tif", random_pixels((4, 4)))
+
+    assert TiffFolder(tmp_path, pattern=pattern).read_column("path") == expected
+
+
+def test_rows_are_found_by_what_their_place_says(tmp_path):
+    for name in ("cat/1.tif", "dog/1.tif", "dog/2.tif"):
+        write_tiff(tmp_path / name, random_pixels((4, 4)))
+
+    assert TiffFolder(tmp_path).find_rows(pc.field("folder") == "dog").tolist() == [1, 2]
+
+
+def test_a_condition_over_something_else_is_refused(tmp_path):
+    write_tiff(tmp_path / "a.tif", random_pixels((4, 4)))
+
+    with pytest.raises(SettingsError, match="cannot be applied"):
+        TiffFolder(tmp_path).find_rows(pc.field("nothing") == "dog")
+
+
+def test_a_loop_of_links_ends(tmp_path):
+    write_tiff(tmp_path / "a" / "1.tif", random_pixels((4, 4)))
+    (tmp_path / "a" / "again").symlink_to(tmp_path / "a")
+
+    assert TiffFolder(tmp_path).num_rows == 1
+
+
+def test_a_folder_of_tiff_is_recognised(tmp_path):
+    write_tiff(tmp_path / "deep" / "a.tif", random_pixels((4, 4)))
+
+    assert isinstance(open_source(tmp_path), TiffFolder)
+    assert open_source(tmp_path, format="tiff", level=0).num_rows == 1
+
+
+def test_a_column_of_images_is_refused(tmp_path):
+    write_tiff(tmp_path / "a.tif", random_pixels((4, 4)))
+
+    with pytest.raises(SettingsError, match="a folder of images, which has no columns"):
+        open_source(tmp_path, "image", format="tiff")
+
+
+def test_a_folder_without_tiff_is_refused(tmp_path):
+    with pytest.raises(SourceError, match=r"has no file of TIFF \(\.tif, \.tiff\)"):
+        TiffFolder(tmp_path)
+
+
+def test_a_path_that_is_not_there_is_refused(tmp_path):
+    with pytest.raises(SourceError, match="is not there: expected a folder"):
+        TiffFolder(tmp_path / "nothing")
+
+
+def test_a_missing_codec_is_told_before_pixels_are_read(monkeypatch):
+    without = importlib.import_module("tifffile._imagecodecs")
+    monkeypatch.setattr(tifffile.TIFF.DECOMPRESSORS, "_codecs", {1: None})
+    monkeypatch.setattr(tifffile.tifffile, "imagecodecs", without)
+
+    with pytest.raises(MissingExtraError, match=r'lzw.*LZW.*pip install "fastloader\[tiff\]"'):
+        TiffFolder(REAL / "nf1_lzw.ome.tif")
+
+
+def test_what_is_no_tiff_is_refused_by_name(tmp_path):
+    write_tiff(tmp_path / "1.tif", random_pixels((4, 4)))
+    (tmp_path / "2.tif").write_bytes(b"hello")
+
+    with pytest.raises(SourceError, match=r"2\.tif cannot be read as TIFF"):
+        TiffFolder(tmp_path)
+
+
+@pytest.mark.parametrize("compression", [None, "zlib"], ids=["raw", "deflate"])
+def test_a_file_that_was_cut_off_is_refused(tmp_path, compression):
+    path = write_tiff(
+        tmp_path / "a.tif", random_pixels((64, 64)), compression=compression, rowsperstrip=8
+    )
+    os.truncate(path, path.stat().st_size - 200)
+
+    with pytest.raises(SourceError, match=r"a\.tif.*(cut off|cannot be read)"):
+        TiffFolder(tmp_path)
+
+
+def test_damaged_pixels_are_told_by_name(tmp_path):
+    path = write_tiff(
+        tmp_path / "a.tif", random_pixels((64, 64)), compression="zlib", rowsperstrip=64
+    )
+    source = TiffFolder(tmp_path)
+    with tifffile.TiffFile(path) as file:
+        offset = file.pages[0].dataoffsets[0]
+    state = path.stat()
+    with path.open("r+b") as file:
+        file.seek(offset + 40)
+        file.write(bytes(20))
+    os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
+
+    with pytest.raises(ImageDataError, match=r"a\.tif: its pixels cannot be decoded"):
+        read_all(source)
+
+
+def test_a_header_that_claims_absurdly_many_pixels_is_refused(tmp_path):
+    path = write_tiff(tmp_path / "a.tif", random_pixels((64, 64)), compression="zlib")
+    with tifffile.TiffFile(path, mode="r+b") as file:
+        page = file.pages[0]
+        for name in ("ImageLength", "RowsPerStrip"):
+            page.tags[name].overwrite(2**30)
+        page.tags["ImageWidth"].overwrite(2**10)
+
+    with pytest.raises(SourceError, match=r"a\.tif"):
+        TiffFolder(tmp_path)
+
+
+def test_a_file_that_was_changed_is_refused(tmp_path):
+    path = write_tiff(tmp_path / "a.tif", random_pixels((4, 4)))
+    source = TiffFolder(tmp_path)
+    write_tiff(path, random_pixels((4, 5)))
+
+    with pytest.raises(SourceError, match="was changed since it was first looked at"):
+        read_all(source)
+
+
+def test_a_file_that_is_gone_is_told(tmp_path):
+    path = write_tiff(tmp_path / "a.tif", random_pixels((4, 4)))
+    source = TiffFolder(tmp_path)
+    path.unlink()
+
+    with pytest.raises(SourceError, match=r"a\.tif is not there any more"):
+        read_all(source)
+
+
+def test_the_fingerprint_changes_with_a_file(tmp_path):
+    path = write_tiff(tmp_path / "a.tif", random_pixels((4, 4)))
+    before = TiffFolder(tmp_path).fingerprint
+    assert TiffFolder(tmp_path).fingerprint == before
+
+    write_tiff(path, random_pixels((4, 4), seed=1))
+    os.utime(path, ns=(1, 1))
+
+    assert TiffFolder(tmp_path).fingerprint != before
+
+
+def test_a_pickle_has_no_open_file_and_reads_the_same(tmp_path, no_leaks):
+    shutil.copytree(REAL, tmp_path / "real")
+    source = TiffFolder(tmp_path / "real")
+    expected = read_all(source)
+
+    again = pickle.loads(pickle.dumps(copy.deepcopy(source)))
+
+    no_leaks()
+    assert_images(expected, read_all(again))
+    assert again.read_column("path") == source.read_column("path")
+
+
+def test_large_images_are_decoded_by_threads(tmp_path, monkeypatch, no_leaks):
+    monkeypatch.setattr("fastloader.sources._decode_job._LARGE_IMAGE_BYTES", 1)
+    pixels = [random_pixels((30, 20), seed=seed) for seed in range(9)]
+    for number, one in enumerate(pixels):
+        write_tiff(tmp_path / f"{number}.tif", one, compression="zlib")
+    counts = []
+
+    images = read_all(TiffFolder(tmp_path), in_place=True, num_threads=3, on_rows=counts.append)
+
+    assert_images([one[None, None, None] for one in pixels], images)
+    assert sum(counts) == 9
+
+
+@pytest.fixture
+def many_files(tmp_path, monkeypatch):
+    """Return the pixels of forty small files in `tmp_path`, which children will read."""
+    monkeypatch.setattr("fastloader.sources._jobs._WORTH_STARTING_SECONDS", -1)
+    pixels = [random_pixels((30, 20), seed=seed) for seed in range(40)]
+    for number, one in enumerate(pixels):
+        write_tiff(tmp_path / f"{number}.tif", one, compression="zlib")
+    return pixels
+
+
+@pytest.mark.multiprocess
+def test_small_images_are_decoded_by_processes(tmp_path, many_files, no_leaks):
+    counts = []
+    source = TiffFolder(tmp_path, num_cores=3)
+
+    images = read_all(source, in_place=True, num_threads=3, on_rows=counts.append)
+
+    assert_images([one[None, None, None] for one in many_files], images)
+    assert sum(counts) == 40
+
+
+@pytest.mark.multiprocess
+def test_an_error_of_a_process_is_raised_here(tmp_path, many_files, no_leaks):
+    source = TiffFolder(tmp_path)
+    for number in range(20, 40):
+        (tmp_path / f"{number}.tif").unlink()
+
+    with pytest.raises(SourceError, match="is not there any more"):
+        read_all(source, in_place=True, num_threads=2)
+
+
+@pytest.mark.multiprocess
+def test_a_process_that_ends_by_itself_is_told_with_its_files(tmp_path, many_files, no_leaks):
+    source = DyingFolder(tmp_path, num_cores=1)
+    source.owner = os.getpid()
+
+    with pytest.raises(WorkerDiedError, match=r"exit code 3 while it worked on .*\.tif to"):
+        read_all(source, in_place=True, num_threads=2)
