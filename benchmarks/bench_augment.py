@@ -2,9 +2,9 @@
 
 256 images of 3 x 64 x 64, float32 and uint16, in one process with one thread, as a worker has
 it. Each transform has two rows: its images one by one, each with its key as a dataset makes it,
-then stacked; and the batch at once. Both end with the same tensor, in memory from one pool that
-is reused as in a loader: neither pays for new pages. The last rows do the same with `Augment`,
-and the first show what the key of a sample costs.
+then collated by torch, which is what the loop of a stock loader does; and the batch at once, in
+memory that is used again, as in a `FastLoader`. Both give the same tensor. The last rows do the
+same with `Augment`, and the first show what the key of a sample costs.
 
     python benchmarks/bench_augment.py --json benchmarks/results/<date>-<machine>/augment.json
 
@@ -14,9 +14,10 @@ and the first show what the key of a sample costs.
 import time
 
 import torch
+from torch.utils.data import default_collate
 
 from _harness import Benchmark, Run, Work
-from fastloader._buffers import BufferPool, allocating_with
+from fastloader._buffers import BufferPool, allocating_with, empty_batch
 from fastloader._keyed import sample_keys
 from fastloader.datasets import Augment
 from fastloader.transforms import (
@@ -71,7 +72,11 @@ class Images:
 
     def get_batch(self, indices: list[int]) -> torch.Tensor:
         """Return the images at `indices`."""
-        return self.images[indices]
+        batch = empty_batch((len(indices), *self.images.shape[1:]), self.images.dtype)
+        rows = torch.tensor(indices)
+        bits = torch.int16 if batch.dtype == torch.uint16 else batch.dtype
+        torch.index_select(self.images.view(bits), 0, rows, out=batch.view(bits))
+        return batch
 
 
 def random_images(dtype: torch.dtype, count: int) -> torch.Tensor:
@@ -96,11 +101,6 @@ def keys(count: int, *, is_batch: bool) -> Run:
     return run
 
 
-def stacked(images: list[torch.Tensor]) -> torch.Tensor:
-    """Make a batch of images, as collating does."""
-    return torch.stack(images, out=POOL((len(images), *images[0].shape), images[0].dtype))
-
-
 def transformed(transform_name: str, dtype: str, count: int, *, is_batch: bool) -> Run:
     """Change images by a transform with the keys of an epoch."""
     transform, images = TRANSFORMS[transform_name], random_images(DTYPES[dtype], count)
@@ -111,7 +111,7 @@ def transformed(transform_name: str, dtype: str, count: int, *, is_batch: bool) 
             with allocating_with(POOL):
                 transform.batch(images, Draws.of(1, 2, indices))
         else:
-            stacked([
+            default_collate([
                 transform(image, Draws.of(1, 2, [index])) for index, image in enumerate(images)
             ])
         return Work(samples=count)
@@ -129,7 +129,7 @@ def augmented(dtype: str, count: int, *, is_batch: bool) -> Run:
             with allocating_with(POOL):
                 dataset.get_batch(list(range(count)))
         else:
-            stacked([dataset[index] for index in range(count)])
+            default_collate([dataset[index] for index in range(count)])
         return Work(samples=count)
 
     return run

@@ -12,7 +12,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastloader._buffers import BufferPool, _size_class, allocating_with, empty_batch
+from fastloader._buffers import (
+    BufferPool,
+    _size_class,
+    allocating_scratch,
+    allocating_with,
+    empty_batch,
+)
 
 SHAPE = (64, 1024)  # 256 kB of float32
 
@@ -196,3 +202,29 @@ def test_a_size_class_is_whole_pages_and_wastes_an_eighth_or_a_page(num_bytes):
     assert size % mmap.PAGESIZE == 0
     assert num_bytes <= size <= num_bytes + max(mmap.PAGESIZE, num_bytes // 8)
     assert _size_class(size) == size
+
+
+def test_scratch_memory_is_used_again_and_not_that_of_the_loader():
+    pool = BufferPool()
+
+    with allocating_with(pool):
+        with allocating_scratch():
+            first = empty_batch(SHAPE, torch.float32)
+            address = first.data_ptr()
+            del first
+            second = empty_batch(SHAPE, torch.float32)
+        empty_batch(SHAPE, torch.float32)
+
+    assert second.data_ptr() == address
+    assert pool.num_made == 1
+
+
+def test_a_pool_that_trims_itself_gives_back_what_is_no_longer_asked_for():
+    pool = BufferPool(requests_between_trims=4)
+    fill(pool, 1)
+
+    for _ in range(9):
+        pool((2, *SHAPE), torch.float32)
+
+    assert pool.idle_bytes == 2 * 64 * 1024 * 4
+    assert pickle.loads(pickle.dumps(pool))._requests_between_trims == 4

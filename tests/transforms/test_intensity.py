@@ -87,6 +87,27 @@ def test_gamma_of_a_constant_image_changes_nothing():
     assert torch.equal(RandomGamma(2.0)(image, draws()), image)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_gamma_is_the_power_of_the_share_of_the_range(dtype):
+    images = torch.rand(8, 3, 9, 11, dtype=dtype) * 50 - 20
+    exponents = torch.linspace(0.2, 4.0, 8, dtype=dtype).reshape(-1, 1, 1, 1)
+
+    changed = [
+        RandomGamma(exponent.item())(image, draws())
+        for image, exponent in zip(images, exponents, strict=True)
+    ]
+
+    low, high = images.amin((1, 2, 3), True), images.amax((1, 2, 3), True)
+    expected = low + ((images - low) / (high - low)) ** exponents * (high - low)
+    torch.testing.assert_close(torch.stack(changed), expected)
+
+
+def test_gamma_zero_makes_the_whole_image_as_bright_as_its_greatest_value():
+    image = torch.tensor([[[1.0, 2.0, 5.0]]])
+
+    assert RandomGamma(0.0)(image, draws()).flatten().tolist() == [5.0, 5.0, 5.0]
+
+
 def test_gamma_beyond_the_range_is_its_mirror_image():
     image = torch.tensor([[[-2.0, -0.5, 0.5, 2.0]]])
 

@@ -4,7 +4,7 @@ import os
 import random
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import takewhile
@@ -15,11 +15,11 @@ import torch
 from torch.utils.data import default_collate
 
 from fastloader._arrays import as_tensor
-from fastloader._buffers import allocating_with
 from fastloader._keyed import Draws
 from fastloader._seeding import seed_global_generators
 from fastloader.errors import ShapeError
 from fastloader.transforms import Transform
+from fastloader.transforms._in_turn import apply_in_turn
 
 __all__ = ["Pipeline", "as_one", "call_keyed", "seeded_global_generators"]
 
@@ -109,13 +109,11 @@ class Pipeline:
             are_arrays: Tells whether the images were NumPy arrays before they were collated;
                 asked only if there is a foreign transform.
         """
-        num_ours = sum(1 for _ in takewhile(_is_ours, self.transforms))
-        for number, transform in enumerate(self.transforms[:num_ours], start=1):
-            own = draws.stream(self.first_stream + number - 1)
-            # Only what is delivered goes where the loader wants it: its room is precious.
-            is_last = number == len(self.transforms)
-            with nullcontext() if is_last else allocating_with(None):
-                images = cast("Transform", transform).batch(images, own)
+        ours = list(takewhile(_is_ours, self.transforms))
+        num_ours = len(ours)
+        streams = [draws.stream(self.first_stream + number) for number in range(num_ours)]
+        steps = [cast("Transform", transform).batch for transform in ours]
+        images = apply_in_turn(steps, images, streams)
         if num_ours == len(self.transforms):
             return images
         singles: Iterable[Any] = images.numpy() if are_arrays() else images

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from fastloader._keyed import Draws
 from fastloader.errors import SettingsError, ShapeError
 from fastloader.transforms._bounds import check_probability
+from fastloader.transforms._in_turn import apply_in_turn
 from fastloader.transforms._pixels import as_movable
 from fastloader.transforms._transform import Transform
 
@@ -39,9 +40,8 @@ class Chain(Transform):
             images: Shape ``(N, C, H, W)``.
             draws: Random numbers of the N images.
         """
-        for number, transform in enumerate(self.transforms):
-            images = transform.apply(images, draws.stream(number))
-        return images
+        steps = [transform.apply for transform in self.transforms]
+        return apply_in_turn(steps, images, [draws.stream(n) for n in range(len(steps))])
 
     def apply_to_labels(self, labels: torch.Tensor, draws: Draws) -> torch.Tensor:
         """Apply each to labels; see `Transform.apply_to_labels`.
@@ -50,9 +50,8 @@ class Chain(Transform):
             labels: Shape ``(N, C, H, W)``.
             draws: Random numbers of the N images.
         """
-        for number, transform in enumerate(self.transforms):
-            labels = transform.apply_to_labels(labels, draws.stream(number))
-        return labels
+        steps = [transform.apply_to_labels for transform in self.transforms]
+        return apply_in_turn(steps, labels, [draws.stream(n) for n in range(len(steps))])
 
 
 @dataclass(frozen=True)

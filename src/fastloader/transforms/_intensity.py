@@ -1,6 +1,7 @@
 """Scale, shift, gamma and noise: pixels change value, not place."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -105,25 +106,11 @@ class RandomGamma(IntensityTransform):
         gammas = per_image(draw_between(draws, self.gamma), images)
         changed = empty_images(images.shape, images)
         for block in blocks(images):
-            self._bend(images[block], gammas[block], changed[block])
+            parts: list[Any] = [images[block], gammas[block], changed[block]]
+            if images.device.type == "cpu":
+                parts = [part.numpy() for part in parts]
+            _bend(parts[0], parts[1], parts[2], self.value_range)
         return _clamped(changed, self.clamp)
-
-    def _bend(self, images: torch.Tensor, gammas: torch.Tensor, out: torch.Tensor) -> None:
-        if self.value_range is None:
-            low, high = images.amin((1, 2, 3), True), images.amax((1, 2, 3), True)
-        else:
-            low, high = images.new_tensor(self.value_range)
-        extent = high - low
-        # A constant image has no extent; it stays as it is with any other one.
-        extent = torch.where(extent == 0, torch.ones_like(extent), extent)
-        torch.sub(images, low, out=out).div_(extent)
-        if self.value_range is None:  # nothing lies below the range
-            _raise(out, gammas)
-        else:
-            signs = out.clone()
-            _raise(out.abs_(), gammas)
-            out.copysign_(signs)
-        out.mul_(extent).add_(low)
 
 
 @dataclass(frozen=True)
@@ -150,28 +137,48 @@ class GaussianNoise(IntensityTransform):
         std = per_image(draw_between(draws, self.std), images)
         noisy = empty_images(images.shape, images)
         for block in blocks(images):
-            self._add_noise(images[block], std[block], draws.take(block), noisy[block])
+            out = noisy[block]
+            draws.take(block).normal_like(images[block], out=out)
+            out.mul_(std[block]).add_(images[block])
         return _clamped(noisy, self.clamp)
 
-    def _add_noise(
-        self, images: torch.Tensor, std: torch.Tensor, draws: Draws, out: torch.Tensor
-    ) -> None:
-        if out.dtype == torch.float32:
-            draws.normal_like(images, out=out)
-        else:
-            out.copy_(draws.normal_like(images))
-        out.mul_(std).add_(images)
+
+def _bend(images: Any, gammas: Any, out: Any, value_range: tuple[float, float] | None) -> None:
+    """Write the bent images, tensors or arrays, to `out`: both have the operations used here."""
+    library = torch if isinstance(images, torch.Tensor) else np
+    if value_range is None:
+        planes = images.reshape(len(images), -1)
+        low = library.amin(planes, 1).reshape(-1, 1, 1, 1)
+        extent = library.amax(planes, 1).reshape(-1, 1, 1, 1) - low
+        # A constant image has no extent; it stays as it is with any other one.
+        extent[extent == 0] = 1
+    else:
+        low, extent = value_range[0], value_range[1] - value_range[0] or 1.0
+    library.subtract(images, low, out=out)
+    out /= extent
+    if value_range is None:  # nothing lies below the range
+        _raise(out, gammas)
+    else:
+        magnitudes = abs(out)
+        _raise(magnitudes, gammas)
+        library.copysign(magnitudes, out, out=out)
+    out *= extent
+    out += low
 
 
-def _raise(values: torch.Tensor, exponents: torch.Tensor) -> None:
-    """Raise to a power, in place."""
-    if values.device.type != "cpu":
+def _raise(values: Any, exponents: Any) -> None:
+    """Raise numbers of at least 0 to a power, in place."""
+    if isinstance(values, torch.Tensor):
         values.pow_(exponents)
         return
     # The last bit of a power depends on where in the array it is computed (torch), or on the
-    # strides of the exponent (NumPy). One call for each image makes all of them alike.
-    for image, exponent in zip(values.numpy(), exponents.flatten().numpy(), strict=True):
-        np.power(image, exponent, out=image)
+    # strides of the exponent (NumPy). That of NumPy's logarithm does not, and both ways are
+    # exact at 0 and 1.
+    with np.errstate(divide="ignore", invalid="ignore"):  # the logarithm of 0, times 0
+        np.log2(values, out=values)
+        values *= exponents
+    np.exp2(values, out=values)
+    values[exponents.reshape(-1) == 0] = 1
 
 
 def _check_clamp(clamp: tuple[float, float] | None) -> None:

@@ -49,10 +49,15 @@ class MaskTransform(Transform):
             images: Shape ``(N, C, H, W)``, any dtype.
             draws: Random numbers of the N images.
         """
-        mask = torch.from_numpy(self.mask(images.shape, draws)).to(images.device)
+        mask = self.mask(images.shape, draws)
         masked = empty_images(images.shape, images)
-        fill, bits = fill_value(images, self.fill), as_movable(images)
-        torch.where(mask, fill, bits, out=as_movable(masked))
+        fill, bits, out = fill_value(images, self.fill), as_movable(images), as_movable(masked)
+        if images.device.type == "cpu":
+            # Few pixels are masked: a plain copy and then only these takes half the time.
+            out.copy_(bits)
+            np.copyto(out.numpy(), fill.numpy(), where=mask)
+        else:
+            torch.where(torch.from_numpy(mask).to(images.device), fill, bits, out=out)
         return masked
 
 

@@ -64,7 +64,10 @@ def as_computable(pixels: torch.Tensor) -> torch.Tensor:
     Args:
         pixels: Tensor of any real dtype.
     """
-    return pixels.to(torch.float32 if pixels.dtype in _NARROW else torch.float64)
+    dtype = torch.float32 if pixels.dtype in _NARROW else torch.float64
+    if pixels.device.type != "cpu" or pixels.dtype == dtype:
+        return pixels.to(dtype)
+    return empty_batch(pixels.shape, dtype).copy_(pixels)
 
 
 def is_computable(pixels: torch.Tensor) -> bool:

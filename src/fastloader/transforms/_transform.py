@@ -1,13 +1,12 @@
 """What a transform is: a value that changes images with the random numbers it is given."""
 
-from contextlib import nullcontext
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
 
 from fastloader._arrays import as_tensor
-from fastloader._buffers import allocating_with
+from fastloader._buffers import allocating_scratch
 from fastloader._keyed import Draws
 from fastloader.errors import ShapeError
 from fastloader.transforms._blocks import blocks
@@ -189,8 +188,7 @@ class IntensityTransform(Transform):
         changed = torch.empty(0)
         at_once = self._makes_blocks or len(images) == 0
         for block in [slice(None)] if at_once else blocks(images):
-            # Blocks are small and come back from the heap; a whole batch would bring new pages.
-            with nullcontext() if at_once else allocating_with(None):
+            with allocating_scratch():
                 computed = self.compute(as_computable(images[block]), draws.take(block))
             if not block.start:
                 changed = empty_images((len(images), *computed.shape[1:]), images)
