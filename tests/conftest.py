@@ -14,6 +14,11 @@ import pytest
 _SETTLE_SECONDS = 3.0  # a loaded machine takes its time to reap a worker
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run last what leaves threads behind: with them alive, loaders do not fork any more."""
+    items.sort(key=lambda item: item.get_closest_marker("library_threads") is not None)
+
+
 @pytest.fixture(autouse=True)
 def _random_state_restored(global_random_state: None) -> None:
     """Undo what a test does to the global generators."""

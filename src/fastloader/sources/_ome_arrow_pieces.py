@@ -89,12 +89,13 @@ def find_pieces(
     return pieces
 
 
-def check_cover(pieces: Pieces, shapes: Integers) -> npt.NDArray[np.bool_]:
+def check_cover(pieces: Pieces, shapes: Integers, images: Integers) -> npt.NDArray[np.bool_]:
     """Check that the pieces of each image fill it, each pixel once.
 
     Args:
         pieces: All inside their images.
         shapes: T, C, Z, Y, X of all images of the batch.
+        images: Positions of the images that the pieces are of.
 
     Returns:
         Which pieces are one run of pixels in their image and belong to an image made of such
@@ -106,8 +107,8 @@ def check_cover(pieces: Pieces, shapes: Integers) -> npt.NDArray[np.bool_]:
     expected = shapes.prod(axis=1)
     found = np.zeros(len(shapes), np.int64)
     np.add.at(found, pieces.image, pieces.num_pixels)
-    wrong = found[pieces.image] != expected[pieces.image]
-    _refuse(wrong, pieces.image, "its chunks or planes do not add up to its size")
+    wrong = found[images] != expected[images]
+    _refuse(wrong, images, "its chunks or planes do not add up to its size")
     whole = shapes[pieces.image].T
     is_run = (pieces.size[2] == whole[4]) & (
         (pieces.size[1] == whole[3]) | (pieces.size[0] == 1)

@@ -89,15 +89,17 @@ class PixelWriter:
             ImageDataError: If the pixels of an image make no sense.
         """
         low, high = np.searchsorted(self._rows, (row_numbers[0], row_numbers[-1] + 1))
-        rows = self._rows[low:high]
-        images = np.searchsorted(row_numbers, rows)
+        images = np.searchsorted(row_numbers, self._rows[low:high])
+        is_here = row_numbers[images] == self._rows[low:high]  # a batch may leave rows out
+        images = images[is_here]
+        rows, offsets = self._rows[low:high][is_here], self._offsets[low:high][is_here]
         batch = _Batch(
             column=column,
             shapes=np.zeros((len(column), 5), np.int64),
             offsets=np.zeros(len(column), np.int64),
         )
         batch.shapes[images] = self._table.shapes[rows]
-        batch.offsets[images] = self._offsets[low:high]
+        batch.offsets[images] = offsets
         codes = self._table.dtype_codes[rows]
         in_chunks = has_pieces(column, "chunks")[images]
         try:
@@ -113,13 +115,19 @@ class PixelWriter:
     def _write_images(
         self, batch: "_Batch", name: str, images: Integers, dtype: np.dtype[np.generic]
     ) -> None:
-        """Write images that are stored in the same way and are of one pixel type."""
+        """Write images that are stored in the same way and are of one pixel type.
+
+        Raises:
+            PieceError: If there are no such pieces.
+        """
+        if batch.column.type.get_field_index(name) < 0:
+            raise PieceError(int(images[0]), f"it has no chunks, and the table no {name}")
         pieces = find_pieces(batch.column, name, images, batch.shapes)
         if name == "chunks" and self._layout.has_byte_chunks:
             stored = _byte_pixels(pieces, dtype)
         else:
             stored = _list_pixels(pieces)
-        is_run = check_cover(pieces, batch.shapes)
+        is_run = check_cover(pieces, batch.shapes, images)
         self._write_runs(batch, pieces, np.flatnonzero(is_run), stored, dtype)
         for image in np.unique(pieces.image[~is_run]).tolist():
             self._write_tiled(batch, pieces, image, stored, dtype)
@@ -240,7 +248,8 @@ def _byte_pixels(pieces: Pieces, dtype: np.dtype[np.generic]) -> _Stored:
     if not is_dtype.all():
         raise PieceError(
             int(pieces.image[np.argmin(is_dtype)]),
-            f"its chunks are of several dtypes, but the first is {dtype.name}",
+            f"its chunks are not all of the dtype {dtype.name}, which its first chunk or "
+            f"pixels_meta.type states",
         )
     start, stop, content = binary_bounds(pieces.structs.field("pixel_bytes"))
     start, stop = start[pieces.struct], stop[pieces.struct]

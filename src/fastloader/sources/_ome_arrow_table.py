@@ -98,7 +98,9 @@ class ImageTableReader:
         stored = PIXEL_TYPES.get(chunk_dtype) if chunk_dtype else self._layout.chunk_dtype
         if stored is None or np.prod(shape, dtype=np.float64) > _MAX_PIXELS:
             return False
-        code = self._code_of(self._settle(stored, stated_type, not chunk_dtype, self._num_rows))
+        code = self._code_of(
+            self._settle(stored, stated_type, may_narrow=not chunk_dtype, row=self._num_rows)
+        )
         self._parts.append(
             _Part(
                 np.tile(np.array(shape, np.int64), (num_rows, 1)),
@@ -108,6 +110,42 @@ class ImageTableReader:
         )
         self._num_rows += num_rows
         return True
+
+    def add_stated(self, column: pa.StructArray) -> bool:
+        """Add the next rows by ``pixels_meta`` alone, trusting that their pieces fit.
+
+        Args:
+            column: The image column of a record batch; must have ``pixels_meta`` only.
+
+        Returns:
+            False if nothing was added, since pixel types are not to be had in this way.
+
+        Raises:
+            ImageDataError: If sizes are missing or absurd.
+        """
+        shapes = self._shapes(column)
+        has_image = shapes[:, 0] > 0
+        stored = self._layout.chunk_dtype or self._layout.plane_dtype
+        stated, names = self._stated_types(column)
+        codes = np.zeros(len(column), np.int64)
+        for name in set(stated[has_image].tolist()):
+            text = names[name] if name >= 0 else ""
+            rows = has_image & (stated == name)
+            dtype = PIXEL_TYPES.get(text)
+            if not self._layout.has_byte_chunks and stored is not None:
+                first_row = self._num_rows + int(np.argmax(rows))
+                dtype = self._settle(stored, text, may_narrow=True, row=first_row)
+            if dtype is None:
+                return False
+            codes[rows] = self._code_of(dtype)
+        self._parts.append(_Part(shapes, codes, np.zeros(len(column), np.bool_)))
+        self._num_rows += len(column)
+        return True
+
+    @property
+    def dtypes(self) -> list[np.dtype[np.generic]]:
+        """Pixel types so far."""
+        return self._dtypes
 
     @property
     def in_chunks(self) -> npt.NDArray[np.bool_]:
@@ -237,7 +275,9 @@ class ImageTableReader:
             may_narrow = kind < 2  # bytes are what they say
             text = stated_names[name] if name >= 0 else ""
             first_row = self._num_rows + int(np.argmax(rows))
-            result[rows] = self._code_of(self._settle(dtype, text, may_narrow, first_row))
+            result[rows] = self._code_of(
+                self._settle(dtype, text, may_narrow=may_narrow, row=first_row)
+            )
         return result
 
     def _stated_types(self, column: pa.StructArray) -> tuple[Integers, list[str]]:
@@ -246,7 +286,7 @@ class ImageTableReader:
         return text_codes(column.field("pixels_meta").field("type"))
 
     def _settle(
-        self, stored: np.dtype[np.generic], stated_name: str, may_narrow: bool, row: int
+        self, stored: np.dtype[np.generic], stated_name: str, *, may_narrow: bool, row: int
     ) -> np.dtype[np.generic]:
         """Return the type to read pixels as: as stored, unless Arrow guessed a wide one."""
         stated = PIXEL_TYPES.get(stated_name)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,7 @@ import pyarrow.dataset as ds
 from pyarrow.fs import LocalFileSystem
 
 from fastloader.errors import ImageDataError, SourceError
-from fastloader.sources._arrow_buffers import list_bounds, numpy_dtype
+from fastloader.sources._column_values import channel_names, column_values
 from fastloader.sources._conditions import explaining, scan_condition
 from fastloader.sources._ome_arrow_layout import (
     PLANE_PLACE,
@@ -137,13 +137,7 @@ class ParquetSource:
         names: list[tuple[str | None, ...]] = []
         with self._file.reading():
             for batch in self._file.open().iter_batches(columns=leaves, use_threads=False):
-                pixels_meta = batch.column(0).field("pixels_meta")
-                start, stop, channels = list_bounds(pixels_meta.field("channels"))
-                texts = channels.field("name")
-                names += [
-                    tuple(texts[i].as_py() for i in range(a, b))
-                    for a, b in zip(start.tolist(), stop.tolist(), strict=True)
-                ]
+                names += channel_names(batch.column(0))
         return names
 
     def read_column(self, name: str) -> ColumnValues:
@@ -162,10 +156,7 @@ class ParquetSource:
             )
         with self._file.reading():
             column = self._file.open().read(columns=[name], use_threads=False).column(name)
-            if numpy_dtype(column.type) is None or column.null_count:
-                values: list[Any] = column.to_pylist()
-                return values
-            return np.concatenate([np.from_dlpack(chunk) for chunk in column.chunks])
+            return column_values(column)
 
     def find_rows(self, condition: pc.Expression) -> Integers:
         """Return the numbers of the rows that meet a condition, ascending.

@@ -2,16 +2,15 @@
 
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Self, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 __all__ = ["WriteBatch", "WriteBehind"]
 
-WriteBatch: TypeAlias = Callable[[pa.RecordBatch, npt.NDArray[np.int64]], None]
-"""Takes a record batch and the numbers of its rows."""
+WriteBatch: TypeAlias = Callable[[Any, npt.NDArray[np.int64]], None]
+"""Takes a record batch, or a column of one, and the numbers of its rows."""
 
 
 class WriteBehind:
@@ -35,7 +34,7 @@ class WriteBehind:
     def __enter__(self) -> Self:
         return self
 
-    def __call__(self, batch: pa.RecordBatch, row_numbers: npt.NDArray[np.int64]) -> None:
+    def __call__(self, batch: Any, row_numbers: npt.NDArray[np.int64]) -> None:
         if self._pool is None:
             self._write_batch(batch, row_numbers)
             return

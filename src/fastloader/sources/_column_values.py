@@ -1,0 +1,47 @@
+"""Values of columns that hold no images, and names of channels, as plain Python and NumPy."""
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from fastloader.sources._arrow_buffers import list_bounds, number_values, numpy_dtype
+from fastloader.sources._protocol import ColumnValues
+
+__all__ = ["channel_names", "column_values"]
+
+
+def column_values(column: pa.ChunkedArray) -> ColumnValues:
+    """Return a column as an array if it has numbers and no nulls, else as a list.
+
+    Args:
+        column: Of any type; a dictionary gives its values.
+    """
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    dtype = numpy_dtype(column.type)
+    if dtype is None or column.null_count:
+        values: list[Any] = column.to_pylist()
+        return values
+    return np.concatenate([np.zeros(0, dtype), *map(number_values, column.chunks)])
+
+
+def channel_names(column: pa.StructArray) -> list[tuple[str | None, ...]]:
+    """Return the names of the channels of each image; of none for a row without image.
+
+    Args:
+        column: Images with ``pixels_meta``.
+    """
+    nothing: list[tuple[str | None, ...]] = [()] * len(column)
+    pixels_meta = column.field("pixels_meta")
+    position = pixels_meta.type.get_field_index("channels")
+    kind = None if position < 0 else pixels_meta.field(position).type
+    element = getattr(kind, "value_type", None)
+    if element is None or not pa.types.is_struct(element) or "name" not in element.names:
+        return nothing
+    start, stop, channels = list_bounds(pixels_meta.field(position))
+    texts = channels.field("name")
+    return [
+        tuple(texts[at].as_py() for at in range(first, last))
+        for first, last in zip(start.tolist(), stop.tolist(), strict=True)
+    ]

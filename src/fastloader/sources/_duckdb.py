@@ -1,0 +1,268 @@
+"""Tables in DuckDB files, and what a query makes of them."""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from fastloader.errors import SettingsError, SourceError
+from fastloader.sources._extras import import_extra
+from fastloader.sources._file_errors import naming
+from fastloader.sources._location import Location, PathLike
+from fastloader.sources._ome_arrow_layout import find_image_columns, listed
+from fastloader.sources._opened_here import OpenedHere, state_without
+from fastloader.sources._table import NumberedBatch
+from fastloader.sources._table_source import TableSource
+
+__all__ = ["DuckDBTable", "open_duckdb"]
+
+Integers: TypeAlias = npt.NDArray[np.int64]
+
+_HEADER_BYTES = 3 * 4096  # which blocks are in use, and a number that grows with each change
+_ROW_ID = "fastloader_row_id"
+_BATCHES_PER_READ = 8
+
+
+class DuckDBTable:
+    """A table of a DuckDB file, or the result of a query on it.
+
+    **Processes:** holds the path; each process and thread opens a connection that only reads.
+    """
+
+    def __init__(
+        self, path: PathLike, table: str | None = None, query: str | None = None
+    ) -> None:
+        """Connect and find the table.
+
+        Args:
+            path: A DuckDB file.
+            table: Name of a table or view; may be left out if only one table has images.
+            query: A select statement instead, which must give the same rows in the same order
+                each time; single rows are found by running it.
+
+        Raises:
+            SourceError: If the file cannot be read or the table is missing.
+            SettingsError: If both `table` and `query` are given.
+            MissingExtraError: If duckdb is not installed.
+        """
+        if table is not None and query is not None:
+            raise SettingsError(f"{path}: expected table= or query=, but got both.")
+        self._location = Location(path)
+        if not self._location.is_local:
+            raise SourceError(
+                f"{self._location.path}: DuckDB files are read from local disk only: copy the "
+                f"file, or write its table as Parquet."
+            )
+        self._file_fingerprint = self._read_fingerprint()
+        self._opened = OpenedHere(self._open)
+        self._query = query.strip().rstrip(";") if query is not None else None
+        self._table = table if query is not None else self._find_table(table)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return state_without(self, "schema")
+
+    @property
+    def path(self) -> str:
+        """File and table, as error messages name them."""
+        part = "the query" if self._table is None else f"table {self._table!r}"
+        return f"{self._location.path}, {part}"
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of the file's header, size and time of change, and what is read of it."""
+        return self._location.fingerprint(repr((self._table, self._query)).encode())
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """Names and types of the columns."""
+        with self.reading():
+            return self._schema_of(self._from)
+
+    @cached_property
+    def num_rows(self) -> int:
+        """Number of rows."""
+        with self.reading():
+            return int(self._rows(f"select count(*) from {self._from}")[0][0])
+
+    def reading(self) -> AbstractContextManager[None]:
+        """Turn errors of DuckDB into `fastloader.errors.SourceError`, naming the table."""
+        duckdb = import_extra("duckdb", "duckdb", f"Reading {self._location.path}")
+        return naming(
+            self._location.path, "a DuckDB file", duckdb.Error, RuntimeError, ValueError
+        )
+
+    def read_columns(self, names: Sequence[str]) -> pa.Table:
+        """Return whole columns.
+
+        Args:
+            names: Of columns, at least one.
+        """
+        wanted = ", ".join(map(_quoted, names))
+        return self._sql(f"select {wanted} from {self._from}").to_arrow_table()
+
+    def read_fields(
+        self, column: str, fields: Sequence[str], rows: Integers | None, batch_rows: int
+    ) -> Iterator[NumberedBatch]:
+        """Yield some fields of a struct column, as columns of record batches.
+
+        Args:
+            column: Name of the column.
+            fields: Of the struct.
+            rows: Row numbers, ascending; all if None.
+            batch_rows: Rows to hold at once.
+        """
+        wanted = ", ".join(
+            f"{_quoted(column)}.{_quoted(field)} as {_quoted(field)}" for field in fields
+        )
+        if self._has_row_ids:
+            yield from self._read_table(wanted, rows, batch_rows)
+            return
+        first = 0
+        for batch in self._batches(f"select {wanted} from {self._from}", batch_rows):
+            numbers = first + np.arange(batch.num_rows)
+            first += batch.num_rows
+            if rows is None or np.isin(rows, numbers, assume_unique=True).any():
+                yield numbers, batch
+
+    def _read_table(
+        self, wanted: str, rows: Integers | None, batch_rows: int
+    ) -> Iterator[NumberedBatch]:
+        """Yield rows of a table, which DuckDB finds by number."""
+        select = f"select {wanted}, rowid as {_ROW_ID} from {self._from}"
+        queries = [select]
+        if rows is not None:
+            at_once = batch_rows * _BATCHES_PER_READ
+            parts = [rows[at : at + at_once] for at in range(0, len(rows), at_once)]
+            queries = [
+                f"{select} where rowid in ({', '.join(map(str, self._row_ids[part].tolist()))})"
+                for part in parts
+            ]
+        for query in queries:
+            for batch in self._batches(query, batch_rows):
+                ids = np.from_dlpack(batch.column(_ROW_ID))
+                numbers = np.searchsorted(self._row_ids, ids)
+                images = batch.drop_columns([_ROW_ID])
+                order = np.argsort(numbers, kind="stable")
+                if (np.diff(order) != 1).any():
+                    images = images.take(pa.array(order))
+                yield numbers[order], images
+
+    def _batches(self, query: str, batch_rows: int) -> Iterator[pa.RecordBatch]:
+        # A cursor of its own, since a connection has one open result at a time.
+        yield from self._sql(query).to_arrow_reader(batch_rows)
+
+    def _sql(self, query: str) -> Any:
+        return self._opened.get().cursor().sql(query)
+
+    def _rows(self, query: str) -> list[tuple[Any, ...]]:
+        rows: list[tuple[Any, ...]] = self._sql(query).fetchall()
+        return rows
+
+    @property
+    def _from(self) -> str:
+        return f"({self._query})" if self._table is None else _quoted(self._table)
+
+    @cached_property
+    def _has_row_ids(self) -> bool:
+        """Whether rows have numbers: those of tables do, of views and queries not."""
+        if self._table is None:
+            return False
+        text = self._table.replace("'", "''")
+        with self.reading():
+            found = self._rows(f"select 1 from duckdb_tables() where table_name = '{text}'")
+        return bool(found)
+
+    @cached_property
+    def _row_ids(self) -> Integers:
+        """DuckDB's number of each row, ascending: there are gaps where rows were deleted."""
+        table = self._sql(f"select rowid from {self._from}").to_arrow_table()
+        ids = [np.from_dlpack(part) for part in table.column(0).chunks]
+        return np.sort(np.concatenate([np.zeros(0, np.int64), *ids]))
+
+    def _schema_of(self, what: str) -> pa.Schema:
+        schema: pa.Schema = self._sql(f"select * from {what} limit 0").to_arrow_table().schema
+        return schema
+
+    def _find_table(self, wanted: str | None) -> str:
+        """Return the table to read.
+
+        Raises:
+            SourceError: If it is missing, or none was named and not exactly one has images.
+        """
+        with self.reading():
+            known: list[str] = [
+                name
+                for name, _ in self._rows(
+                    "select table_name, 1 from duckdb_tables() where not internal union all "
+                    "select view_name, 2 from duckdb_views() where not internal order by all"
+                )
+            ]
+            if wanted is not None:
+                candidates = [name for name in known if name == wanted]
+            else:
+                candidates = [
+                    name for name in known if find_image_columns(self._schema_of(_quoted(name)))
+                ]
+        if len(candidates) != 1:
+            asked = "tables with images" if wanted is None else f"tables of the name {wanted!r}"
+            raise SourceError(
+                f"{self._location.path} has {len(candidates)} {asked} (its tables and views are "
+                f"{listed(known)}): expected one, or table= to say which, or query=."
+            )
+        return candidates[0]
+
+    def _open(self) -> Any:
+        """Connect, in this process and thread.
+
+        Raises:
+            SourceError: If it is another file by now.
+        """
+        duckdb = import_extra("duckdb", "duckdb", f"Reading {self._location.path}")
+        if self._read_fingerprint() != self._file_fingerprint:
+            raise SourceError(
+                f"{self._location.path} was changed since it was first opened: make the dataset "
+                f"anew."
+            )
+        with self.reading():
+            return duckdb.connect(
+                self._location.path,
+                read_only=True,
+                # A name in a query must never be taken for a Python variable of some caller.
+                config={"python_enable_replacements": "false"},
+            )
+
+    def _read_fingerprint(self) -> str:
+        with (
+            naming(self._location.path, "a DuckDB file"),
+            Path(self._location.path).open("rb") as file,
+        ):
+            return self._location.fingerprint(file.read(_HEADER_BYTES))
+
+
+def open_duckdb(
+    path: PathLike,
+    image_column: str | None = None,
+    *,
+    table: str | None = None,
+    query: str | None = None,
+) -> TableSource:
+    """Open images in a DuckDB file.
+
+    Args:
+        path: The file.
+        image_column: Name of the column; may be left out if there is only one of images.
+        table: Name of a table or view; may be left out if only one has images.
+        query: A select statement instead.
+    """
+    return TableSource(DuckDBTable(os.fspath(path), table, query), image_column)
+
+
+def _quoted(name: str) -> str:
+    escaped = name.replace('"', '""')
+    return f'"{escaped}"'

@@ -1,0 +1,35 @@
+"""Errors of the libraries that read files, as ours, with the name of the file."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pyarrow as pa
+
+from fastloader.errors import FastLoaderError, SourceError
+
+__all__ = ["naming"]
+
+
+@contextmanager
+def naming(path: str, kind: str, *errors: type[BaseException]) -> Iterator[None]:
+    """Say which file it was when reading fails.
+
+    Args:
+        path: File or table.
+        kind: What it should be, for instance ``"Parquet"``.
+        errors: What its library raises, beside the errors of Arrow and of the system.
+
+    Raises:
+        SourceError: If what runs inside raises one of them.
+    """
+    expected = (pa.ArrowException, OSError, UnicodeDecodeError, *errors)
+    try:
+        yield
+    except BaseException as error:
+        # A panic of a library in Rust is no Exception, and its type cannot be imported.
+        is_panic = type(error).__name__ == "PanicException"
+        if isinstance(error, FastLoaderError) or not (is_panic or isinstance(error, expected)):
+            raise
+        raise SourceError(
+            f"{path} cannot be read ({error}): check that it is there, complete and {kind}."
+        ) from error

@@ -1,0 +1,197 @@
+"""Tables of Arrow IPC files, also called Feather: mapped into memory where they lie on disk."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from functools import cached_property
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyarrow import ipc
+
+from fastloader.errors import SourceError
+from fastloader.sources._file_errors import naming
+from fastloader.sources._ipc_message import BatchHeader, buffer_paths, find_batches
+from fastloader.sources._location import Location, PathLike, StorageOptions
+from fastloader.sources._opened_here import OpenedHere, state_without
+from fastloader.sources._table import NumberedBatch
+from fastloader.sources._table_source import TableSource
+
+__all__ = ["IpcTable", "open_ipc"]
+
+Integers: TypeAlias = npt.NDArray[np.int64]
+
+_MAGIC = b"ARROW1"
+_TAIL_BYTES = 10  # length of the footer, and the magic once more
+
+
+class IpcTable:
+    """The record batches of an Arrow IPC file.
+
+    **Processes:** holds the path; each process and thread opens or maps the file itself.
+    """
+
+    def __init__(self, path: PathLike, storage_options: StorageOptions = None) -> None:
+        """Look at the file.
+
+        Args:
+            path: An Arrow IPC file (not a stream), also by URL.
+            storage_options: Arguments of fsspec's file system.
+
+        Raises:
+            SourceError: If it is no such file, or cut off.
+        """
+        self._location = Location(path, storage_options)
+        self.fingerprint = self._read_fingerprint()
+        """Hash of the file's footer, size and time of change."""
+        self._opened = OpenedHere(self._open)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return state_without(self, "schema", "_headers")
+
+    @property
+    def path(self) -> str:
+        """The file, as error messages name it."""
+        return self._location.path
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """Names and types of the columns."""
+        return self._reader().schema
+
+    @cached_property
+    def num_rows(self) -> int:
+        """Number of rows."""
+        return int(self._starts[-1])
+
+    def reading(self) -> AbstractContextManager[None]:
+        """Turn errors of Arrow into `fastloader.errors.SourceError`, naming the file."""
+        return naming(self.path, "an Arrow IPC file")
+
+    def read_columns(self, names: Sequence[str]) -> pa.Table:
+        """Return whole columns.
+
+        Args:
+            names: Of columns, at least one.
+        """
+        reader = self._reader(names)
+        table = reader.read_all().select(list(names))
+        table.validate(full=True)
+        return table
+
+    def read_fields(
+        self,
+        column: str,
+        fields: Sequence[str],
+        rows: Integers | None,
+        batch_rows: int,  # noqa: ARG002 - of the protocol
+    ) -> Iterator[NumberedBatch]:
+        """Yield some fields of a struct column, as columns of record batches.
+
+        Args:
+            column: Name of the column.
+            fields: Of the struct.
+            rows: Row numbers, ascending; the record batches that have them come whole.
+            batch_rows: Not used: record batches are as they were written.
+        """
+        numbers = range(len(self._headers))
+        if rows is not None:
+            numbers = np.unique(np.searchsorted(self._starts, rows, "right") - 1).tolist()
+        wanted = [f"{column}.{field}" for field in fields]
+        for number in numbers:
+            images = self._read_batch(number, column, wanted)
+            # Flattened, a field is null where its image is.
+            columns = dict(zip(images.type.names, images.flatten(), strict=True))
+            parts = [columns[field] for field in fields]
+            for part in parts:
+                part.validate(full=True)  # offsets of a damaged file could point anywhere
+            yield (
+                np.arange(*self._starts[number : number + 2]),
+                pa.RecordBatch.from_arrays(parts, list(fields)),
+            )
+
+    def _read_batch(self, number: int, column: str, wanted: list[str]) -> pa.StructArray:
+        header = self._headers[number]
+        paths = self._buffer_paths
+        if not header.is_compressed or paths is None or len(paths) != header.num_buffers:
+            return self._reader([column]).get_batch(number).column(column)
+        # Arrow would decompress everything, also pixels when only sizes are asked for.
+        is_kept = np.array([
+            path == column or any(f"{path}.".startswith(f"{one}.") for one in wanted)
+            for path in paths
+        ])
+        return header.read(self._opened.get(), self.schema, is_kept).column(column)
+
+    def _reader(self, columns: Sequence[str] | None = None) -> ipc.RecordBatchFileReader:
+        options = ipc.IpcReadOptions(use_threads=False)
+        if columns is not None:
+            options.included_fields = [self.schema.get_field_index(name) for name in columns]
+        with self.reading():
+            return ipc.open_file(self._opened.get(), options=options)
+
+    def _open(self) -> pa.NativeFile:
+        """Open the file, which must be the one that was looked at.
+
+        Raises:
+            SourceError: If it is another one by now.
+        """
+        with self.reading():
+            if self._read_fingerprint() != self.fingerprint:
+                raise SourceError(
+                    f"{self.path} was replaced since it was first opened: make the dataset anew."
+                )
+            if self._location.is_local:
+                return pa.memory_map(self.path)
+            system, path = self._location.file_system()
+            return system.open_input_file(path)
+
+    @cached_property
+    def _headers(self) -> list[BatchHeader]:
+        with self.reading():
+            file = self._opened.get()
+            return find_batches(file, _read_footer(file, self.path))
+
+    @cached_property
+    def _starts(self) -> Integers:
+        """First row of each record batch, and last the number of rows."""
+        sizes = [header.num_rows for header in self._headers]
+        return np.concatenate([[0], np.cumsum(np.array(sizes, np.int64))]).astype(np.int64)
+
+    @cached_property
+    def _buffer_paths(self) -> list[str] | None:
+        return buffer_paths(self.schema)
+
+    def _read_fingerprint(self) -> str:
+        with self.reading(), self._location.opened() as file:
+            return self._location.fingerprint(_read_footer(file, self.path))
+
+
+def open_ipc(
+    path: PathLike, image_column: str | None = None, *, storage_options: StorageOptions = None
+) -> TableSource:
+    """Open images in an Arrow IPC file.
+
+    Args:
+        path: The file, also by URL.
+        image_column: Name of the column; may be left out if there is only one of images.
+        storage_options: Arguments of fsspec's file system.
+    """
+    return TableSource(IpcTable(path, storage_options), image_column)
+
+
+def _read_footer(file: pa.NativeFile, path: str) -> bytes:
+    """Return the footer of a file.
+
+    Raises:
+        SourceError: If there is none.
+    """
+    size = file.size()
+    tail = file.read_at(min(size, _TAIL_BYTES), max(0, size - _TAIL_BYTES))
+    footer_bytes = int.from_bytes(tail[:4], "little", signed=True)
+    if tail[4:] != _MAGIC or not 0 < footer_bytes <= size - _TAIL_BYTES - 8:
+        raise SourceError(
+            f"{path} is no Arrow IPC file, or its end is cut off: {size} bytes that do not end "
+            f"in a footer. (The streaming format has none: write an IPC file, or Feather.)"
+        )
+    return bytes(file.read_at(footer_bytes, size - _TAIL_BYTES - footer_bytes))

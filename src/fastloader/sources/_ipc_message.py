@@ -1,0 +1,171 @@
+"""Record batches of an Arrow IPC file: where they lie, and parts of them read alone."""
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import ipc
+
+from fastloader.errors import SourceError
+from fastloader.sources._flatbuffer import FlatTable
+
+__all__ = ["BatchHeader", "buffer_paths", "find_batches"]
+
+_BLOCK = struct.Struct("<qi4xq")
+_ALIGNMENT_BYTES = 8
+_RECORD_BATCH = 3  # its number among the kinds of messages
+_MAX_HEADER_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class BatchHeader:
+    """What the file says of one record batch before its values."""
+
+    num_rows: int
+    """Number of rows."""
+    is_compressed: bool
+    """Whether its buffers are."""
+    header: bytes
+    """The message without its values."""
+    buffers_at: int
+    """Where in `header` the list of buffers starts: offset and length of each."""
+    num_buffers: int
+    """Number of buffers."""
+    body_at: int
+    """Where in the file the values start."""
+    body_bytes: int
+    """Length of all values."""
+
+    def read(
+        self, file: pa.NativeFile, schema: pa.Schema, is_kept: np.ndarray
+    ) -> pa.RecordBatch:
+        """Read some of the buffers; others are left empty and must not be looked at.
+
+        Args:
+            file: The file, open.
+            schema: Of all columns.
+            is_kept: Which buffers to read, shape ``(num_buffers,)``.
+
+        Raises:
+            SourceError: If a buffer lies outside the batch.
+        """
+        header = bytearray(self.header)
+        body: list[bytes] = []
+        length = 0
+        for number in range(self.num_buffers):
+            place = self.buffers_at + 16 * number
+            start, size = struct.unpack_from("<qq", header, place)
+            if not is_kept[number] or size == 0:
+                struct.pack_into("<qq", header, place, length, 0)
+                continue
+            if start < 0 or size < 0 or start + size > self.body_bytes:
+                raise SourceError(f"Buffer {number} of a record batch lies outside of it.")
+            struct.pack_into("<qq", header, place, length, size)
+            padding = -size % _ALIGNMENT_BYTES
+            body += [file.read_at(size, self.body_at + start), bytes(padding)]
+            length += size + padding
+        _write_body_length(header, length)
+        message = b"".join([struct.pack("<iI", -1, len(header)), bytes(header), *body])
+        return ipc.read_record_batch(ipc.read_message(pa.py_buffer(message)), schema)
+
+
+def find_batches(file: pa.NativeFile, footer: bytes) -> list[BatchHeader]:
+    """Return the headers of all record batches of a file.
+
+    Args:
+        file: The file, open.
+        footer: Its footer.
+
+    Raises:
+        SourceError: If one lies outside the file or is no record batch.
+    """
+    start, count = FlatTable.root(footer).vector(3, _BLOCK.size)
+    file_bytes = file.size()
+    headers = []
+    for number in range(count):
+        at, header_bytes, body_bytes = _BLOCK.unpack_from(footer, start + number * _BLOCK.size)
+        is_inside = at >= 0 and 8 <= header_bytes <= _MAX_HEADER_BYTES and body_bytes >= 0
+        if not is_inside or at + header_bytes + body_bytes > file_bytes:
+            raise SourceError(f"Record batch {number} lies outside the file.")
+        content = file.read_at(header_bytes, at)
+        # Before version 0.15 of Arrow there was no mark in front of the length.
+        prefix = 8 if content[:4] == b"\xff\xff\xff\xff" else 4
+        headers.append(_header_of(content[prefix:], at + header_bytes, body_bytes, number))
+    return headers
+
+
+def buffer_paths(schema: pa.Schema) -> list[str] | None:
+    """Return which field each buffer of a record batch belongs to, as dotted paths.
+
+    Args:
+        schema: Of the file.
+
+    Returns:
+        None if the number of buffers cannot be told from the types alone.
+    """
+    paths: list[str] = []
+    for field in schema:
+        if not _add_paths(field.type, field.name, paths):
+            return None
+    return paths
+
+
+def _header_of(header: bytes, body_at: int, body_bytes: int, number: int) -> BatchHeader:
+    """Read a message's header.
+
+    Raises:
+        SourceError: If it is no record batch.
+    """
+    message = FlatTable.root(header)
+    batch = message.table(2)
+    if message.number(1, "<B") != _RECORD_BATCH or batch is None:
+        raise SourceError(f"Block {number} of the file is no record batch.")
+    num_rows = batch.number(0, "<q")
+    if num_rows < 0:
+        raise SourceError(f"Record batch {number} has {num_rows} rows.")
+    buffers_at, num_buffers = batch.vector(2, 16)
+    is_compressed = batch.table(3) is not None
+    return BatchHeader(
+        num_rows, is_compressed, header, buffers_at, num_buffers, body_at, body_bytes
+    )
+
+
+def _write_body_length(header: bytearray, length: int) -> None:
+    message = FlatTable.root(bytes(header))
+    fields = message.position - struct.unpack_from("<i", header, message.position)[0]
+    distance = struct.unpack_from("<H", header, fields + 4 + 2 * 3)[0]
+    struct.pack_into("<q", header, message.position + distance, length)
+
+
+_NUM_BUFFERS = (
+    (pa.types.is_null, 0),
+    (pa.types.is_struct, 1),
+    (pa.types.is_fixed_size_list, 1),
+    (pa.types.is_list, 2),
+    (pa.types.is_large_list, 2),
+    (pa.types.is_string, 3),
+    (pa.types.is_large_string, 3),
+    (pa.types.is_binary, 3),
+    (pa.types.is_large_binary, 3),
+    (pa.types.is_primitive, 2),
+    (pa.types.is_dictionary, 2),
+)
+
+
+def _add_paths(kind: pa.DataType, path: str, paths: list[str]) -> bool:
+    counts = [count for is_kind, count in _NUM_BUFFERS if is_kind(kind)]
+    if not counts:
+        return False
+    paths += [path] * counts[0]
+    return all(
+        _add_paths(field.type, f"{path}.{field.name}", paths) for field in _children(kind)
+    )
+
+
+def _children(kind: pa.DataType) -> Iterator[pa.Field]:
+    if pa.types.is_struct(kind):
+        yield from kind
+    elif hasattr(kind, "value_field"):
+        yield kind.value_field

@@ -1,0 +1,176 @@
+"""Lance tables."""
+
+import hashlib
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from functools import cached_property
+from typing import Any, ClassVar, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from fastloader.errors import SourceError
+from fastloader.sources._extras import import_extra
+from fastloader.sources._file_errors import naming
+from fastloader.sources._location import PathLike, StorageOptions
+from fastloader.sources._opened_here import OpenedHere, state_without
+from fastloader.sources._table import NumberedBatch
+from fastloader.sources._table_source import TableSource
+
+__all__ = ["LanceTable", "open_lance"]
+
+Integers: TypeAlias = npt.NDArray[np.int64]
+
+_ROWS_PER_TAKE = 8
+"""Batches of rows that are taken in one read, so that Lance reads them in the best order."""
+
+
+class LanceTable:
+    """A Lance table at the version that it had when it was first opened.
+
+    **Processes:** holds the path and version. Lance's threads do not live through a fork, and
+    a child that calls it dies or hangs now and then: a child that was forked after its parent
+    read with Lance is refused.
+    """
+
+    _first_process: ClassVar[int | None] = None
+    """The process that started Lance's threads; forked children inherit the number only."""
+
+    def __init__(
+        self,
+        path: PathLike,
+        storage_options: StorageOptions = None,
+        version: int | str | None = None,
+    ) -> None:
+        """Open the table.
+
+        Args:
+            path: Folder of the table, also by a URL that Lance knows.
+            storage_options: Of Lance's object store.
+            version: Number or tag of the version to read; the latest when left out.
+
+        Raises:
+            SourceError: If it is no Lance table.
+            MissingExtraError: If pylance is not installed.
+        """
+        self.path = os.fspath(path)
+        """Folder or URL."""
+        self._storage_options = dict(storage_options or {})
+        self._version = version
+        self.fingerprint = ""
+        """Hash of the version and of the unique names of its files."""
+        self._opened = OpenedHere(self._open)
+        dataset = self._opened.get()
+        self._version = int(dataset.version)
+        with self.reading():
+            self.num_rows = int(dataset.count_rows())
+            """Number of rows."""
+            self.fingerprint = _fingerprint(dataset)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return state_without(self, "schema")
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """Names and types of the columns."""
+        return self._dataset.schema
+
+    def reading(self) -> AbstractContextManager[None]:
+        """Turn errors of Lance into `fastloader.errors.SourceError`, naming the table."""
+        return naming(self.path, "a Lance table", ValueError, RuntimeError, NotImplementedError)
+
+    def read_columns(self, names: Sequence[str]) -> pa.Table:
+        """Return whole columns.
+
+        Args:
+            names: Of columns, at least one.
+        """
+        return self._dataset.to_table(columns=_projection({name: [name] for name in names}))
+
+    def read_fields(
+        self, column: str, fields: Sequence[str], rows: Integers | None, batch_rows: int
+    ) -> Iterator[NumberedBatch]:
+        """Yield some fields of a struct column, as columns of record batches.
+
+        Args:
+            column: Name of the column.
+            fields: Of the struct.
+            rows: Row numbers, ascending; all if None.
+            batch_rows: Rows to hold at once.
+        """
+        columns = _projection({field: [column, field] for field in fields})
+        if rows is None:
+            first = 0
+            for batch in self._dataset.to_batches(columns=columns, batch_size=batch_rows):
+                yield first + np.arange(batch.num_rows), batch
+                first += batch.num_rows
+            return
+        at_once = batch_rows * _ROWS_PER_TAKE
+        for start in range(0, len(rows), at_once):
+            some = rows[start : start + at_once]
+            done = 0
+            for batch in self._dataset.take(some.tolist(), columns=columns).to_batches():
+                yield some[done : done + batch.num_rows], batch
+                done += batch.num_rows
+
+    @property
+    def _dataset(self) -> Any:
+        return self._opened.get()
+
+    def _open(self) -> Any:
+        """Open the table in this process.
+
+        Raises:
+            SourceError: If it cannot be, or this process was forked from one that read with Lance.
+        """
+        if LanceTable._first_process not in {None, os.getpid()}:
+            raise SourceError(
+                f"{self.path}: this process was forked from one that had read with Lance, whose "
+                f"threads do not live through a fork, so that reading could hang. Start workers "
+                f"by multiprocessing_context='forkserver' or 'spawn', or preload the pixels."
+            )
+        lance = import_extra("lance", "lance", f"Reading {self.path}")
+        LanceTable._first_process = os.getpid()
+        with self.reading():
+            dataset = lance.dataset(
+                self.path, version=self._version, storage_options=self._storage_options or None
+            )
+            if self.fingerprint and _fingerprint(dataset) != self.fingerprint:
+                raise SourceError(
+                    f"{self.path} was replaced since it was first opened: make the dataset anew."
+                )
+            return dataset
+
+
+def open_lance(
+    path: PathLike,
+    image_column: str | None = None,
+    *,
+    storage_options: StorageOptions = None,
+    version: int | str | None = None,
+) -> TableSource:
+    """Open images in a Lance table.
+
+    Args:
+        path: Folder of the table, also by a URL that Lance knows.
+        image_column: Name of the column; may be left out if there is only one of images.
+        storage_options: Of Lance's object store.
+        version: Number or tag of the version to read; the latest when left out.
+    """
+    return TableSource(LanceTable(path, storage_options, version), image_column)
+
+
+def _projection(columns: dict[str, list[str]]) -> dict[str, str]:
+    """Return columns by path, in the SQL that Lance wants, where backticks quote a name."""
+    return {
+        name: ".".join(f"`{part.replace('`', '``')}`" for part in path)
+        for name, path in columns.items()
+    }
+
+
+def _fingerprint(dataset: Any) -> str:
+    files = [str(fragment.metadata) for fragment in dataset.get_fragments()]
+    text = repr((int(dataset.version), files))
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()

@@ -1,0 +1,167 @@
+"""Where a file lies: a local path, or a URL of a file system of Arrow or fsspec."""
+
+import hashlib
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeAlias
+from urllib.parse import unquote, urlsplit
+
+import pyarrow as pa
+from pyarrow.fs import (
+    FileSelector,
+    FileSystem,
+    FileType,
+    FSSpecHandler,
+    LocalFileSystem,
+    PyFileSystem,
+)
+
+from fastloader.errors import MissingExtraError, SourceError
+from fastloader.sources._extras import import_extra
+
+__all__ = ["Location", "PathLike", "StorageOptions"]
+
+PathLike: TypeAlias = str | os.PathLike[str]
+StorageOptions: TypeAlias = Mapping[str, Any] | None
+
+_URL = re.compile(
+    r"([A-Za-z][A-Za-z0-9+.-]+)://|([A-Za-z][A-Za-z0-9+.-]+)::"
+)  # no drive letter
+_ARROW_SCHEMES = {"s3", "gs", "gcs", "hdfs", "viewfs", "abfs", "abfss"}
+_HIDDEN = (".", "_")
+
+
+class Location:
+    """A path or URL; whatever it takes to reach it is made where it is used.
+
+    **Processes:** a pickle holds the text and the options only.
+    """
+
+    def __init__(self, path: PathLike, storage_options: StorageOptions = None) -> None:
+        """Take it down; nothing is opened yet.
+
+        Args:
+            path: A local path, or a URL such as ``s3://bucket/cells.parquet``. Arrow reads
+                ``s3``, ``gs``, ``hdfs`` and ``abfs`` itself; with `storage_options`, and for all
+                other schemes, fsspec does.
+            storage_options: Arguments of fsspec's file system.
+        """
+        text = os.fspath(path)
+        if text.startswith("file://"):
+            text = unquote(urlsplit(text).path)
+        self.path = text
+        self._options = dict(storage_options or {})
+
+    @property
+    def is_local(self) -> bool:
+        """True for a path of this machine."""
+        return _URL.match(self.path) is None
+
+    @property
+    def storage_options(self) -> dict[str, Any]:
+        """Arguments of the file system, as given."""
+        return self._options
+
+    def sibling(self, path: str) -> "Location":
+        """Return another path of the same kind, with the same options."""
+        return Location(path, self._options)
+
+    def file_system(self) -> tuple[FileSystem, str]:
+        """Return the file system and the path in it, for this process and thread.
+
+        Raises:
+            SourceError: If the URL cannot be understood.
+            MissingExtraError: If it needs fsspec or a package of it that is not installed.
+        """
+        if self.is_local:
+            return LocalFileSystem(), self.path
+        try:
+            if not self._options and urlsplit(self.path).scheme in _ARROW_SCHEMES:
+                found: tuple[FileSystem, str] = FileSystem.from_uri(self.path)
+                return found
+            core = import_extra("fsspec.core", "remote", f"Reading {self.path}")
+            system, path = core.url_to_fs(self.path, **self._options)
+        except MissingExtraError:
+            raise
+        except ImportError as error:
+            raise MissingExtraError(
+                f'Reading {self.path} needs another package ({error}): pip install "fastloader'
+                f'[remote]", or what the message says.'
+            ) from error
+        except (pa.ArrowException, OSError, ValueError, TypeError) as error:
+            raise SourceError(f"{self.path} cannot be reached ({error}).") from error
+        return PyFileSystem(FSSpecHandler(system)), path
+
+    @contextmanager
+    def opened(self) -> Iterator[pa.NativeFile]:
+        """Open the file to read anywhere in it, and close it at the end of the block.
+
+        Yields:
+            The open file.
+        """
+        system, path = self.file_system()
+        with system.open_input_file(path) as file:
+            yield file
+
+    def is_folder(self) -> bool:
+        """Return True if this is a folder, or a prefix of an object store.
+
+        Raises:
+            SourceError: If the URL cannot be understood.
+        """
+        if self.is_local:
+            return Path(self.path).is_dir()
+        system, path = self.file_system()
+        return bool(system.get_file_info(path).type == FileType.Directory)
+
+    def list_files(self, endings: tuple[str, ...]) -> list[str]:
+        """Return the files below this folder, sorted, without those of hidden names.
+
+        Args:
+            endings: Of the names wanted, lower case.
+
+        Returns:
+            Paths that `sibling` takes.
+
+        Raises:
+            SourceError: If it cannot be listed.
+        """
+        system, root = self.file_system()
+        try:
+            found = system.get_file_info(FileSelector(root, recursive=True))
+        except (pa.ArrowException, OSError) as error:
+            raise SourceError(f"{self.path} cannot be listed ({error}).") from error
+        root = root.rstrip("/") + "/"
+        inside = [
+            one.path.removeprefix(root)
+            for one in found
+            if one.type == FileType.File and one.path.lower().endswith(endings)
+        ]
+        visible = [name for name in inside if not _is_hidden(name)]
+        prefix = self.path.partition("?")[0].rstrip("/")
+        query = self.path[len(self.path.partition("?")[0]) :]
+        return [f"{prefix}/{name}{query}" for name in sorted(visible)]
+
+    def fingerprint(self, content: bytes) -> str:
+        """Return a hash of a part of the file, of its size and of when it was last changed.
+
+        Args:
+            content: What of the file changes with the rest of it, such as its footer.
+
+        Raises:
+            SourceError: If the file is not there.
+        """
+        system, path = self.file_system()
+        try:
+            info = system.get_file_info(path)
+        except (pa.ArrowException, OSError) as error:
+            raise SourceError(f"{self.path} cannot be reached ({error}).") from error
+        text = f"{info.size} {info.mtime_ns}".encode()
+        return hashlib.blake2b(content + text, digest_size=16).hexdigest()
+
+
+def _is_hidden(name: str) -> bool:
+    return any(part.startswith(_HIDDEN) and "=" not in part for part in name.split("/"))

@@ -1,0 +1,55 @@
+"""Something open, in the process and thread that uses it only: never inherited, never sent."""
+
+import os
+import threading
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+__all__ = ["OpenedHere", "state_without"]
+
+T = TypeVar("T")
+
+
+def state_without(thing: object, *names: str) -> dict[str, Any]:
+    """Return an object's attributes without some, which are made again where they are missing.
+
+    Args:
+        thing: Object with attributes in a dict.
+        names: Of cached properties that must not travel.
+    """
+    return {name: value for name, value in vars(thing).items() if name not in names}
+
+
+class OpenedHere(Generic[T]):
+    """Opens something on first use in each process and thread.
+
+    **Processes:** a forked child opens its own, since a file's position, a connection's state
+    and a library's threads are not to be shared; a pickle holds how to open it.
+    """
+
+    def __init__(self, open_it: Callable[[], T]) -> None:
+        """Take down how to open it.
+
+        Args:
+            open_it: Called where it is needed; can be pickled.
+        """
+        self._open = open_it
+        self._here = threading.local()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_open": self._open}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _here=threading.local())
+
+    def get(self) -> T:
+        """Return it as opened by this process and thread; it stays open."""
+        if getattr(self._here, "process", None) != os.getpid():
+            self._here.value = self._open()
+            self._here.process = os.getpid()
+        value: T = self._here.value
+        return value
+
+    def close(self) -> None:
+        """Let go of what this thread has open."""
+        self._here = threading.local()

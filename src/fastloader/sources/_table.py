@@ -1,0 +1,67 @@
+"""What a table format must be able to do for its images to be read."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+__all__ = ["ArrowTable", "NumberedBatch"]
+
+Integers: TypeAlias = npt.NDArray[np.int64]
+NumberedBatch: TypeAlias = tuple[Integers, pa.RecordBatch]
+"""Row numbers, ascending, and the rows."""
+
+
+class ArrowTable(Protocol):
+    """Rows of Arrow columns in storage, by number.
+
+    **Processes:** can be pickled; holds paths and plain values, and opens files where it reads.
+    """
+
+    @property
+    def path(self) -> str:
+        """File and table, as error messages name them."""
+        ...
+
+    @property
+    def fingerprint(self) -> str:
+        """Text that changes when the content does."""
+        ...
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Names and types of the columns."""
+        ...
+
+    @property
+    def num_rows(self) -> int:
+        """Number of rows."""
+        ...
+
+    def reading(self) -> AbstractContextManager[None]:
+        """Turn errors of the format into `fastloader.errors.SourceError`, naming the file."""
+        ...
+
+    def read_columns(self, names: Sequence[str]) -> pa.Table:
+        """Return whole columns.
+
+        Args:
+            names: Of columns, at least one.
+        """
+        ...
+
+    def read_fields(
+        self, column: str, fields: Sequence[str], rows: Integers | None, batch_rows: int
+    ) -> Iterator[NumberedBatch]:
+        """Yield some fields of a struct column, as columns of record batches.
+
+        Args:
+            column: Name of the column.
+            fields: Of the struct; others may come too, and need not be read.
+            rows: Row numbers, ascending, each once; all rows if None. Others may come too.
+            batch_rows: Rows to hold at once, where the format lets choose.
+        """
+        ...

@@ -1,0 +1,307 @@
+"""Images in a column of any table format that gives Arrow record batches."""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fastloader.errors import SourceError
+from fastloader.sources._column_values import channel_names, column_values
+from fastloader.sources._conditions import columns_of, matching_rows
+from fastloader.sources._ome_arrow_layout import (
+    ColumnLayout,
+    choose_image_column,
+    find_image_columns,
+    listed,
+)
+from fastloader.sources._ome_arrow_pixels import PixelWriter
+from fastloader.sources._ome_arrow_table import ImageTableReader, has_pieces
+from fastloader.sources._protocol import ColumnValues, ImageTable, WritePixels
+from fastloader.sources._table import ArrowTable
+from fastloader.sources._write_behind import WriteBehind
+
+__all__ = ["TableSource"]
+
+Integers: TypeAlias = npt.NDArray[np.int64]
+
+_META_ROWS = 4096
+_PIECE_ROWS = 16
+_BATCH_BYTES = 8 << 20
+"""Pixels to hold at once, where the format lets choose."""
+_STREAM_SHARE = 0.5
+"""Rows wanted, as a share of all, from which on reading the table as a stream is cheaper."""
+
+
+class TableSource:
+    """The images of one column of a table.
+
+    Sizes and pixel types are read from ``pixels_meta`` alone where that is enough, since these
+    formats cannot read a part of a chunk: chunks and planes are checked when their pixels are.
+
+    **Processes:** as the table; see `ArrowTable`.
+    """
+
+    def __init__(self, table: ArrowTable, image_column: str | None = None) -> None:
+        """Find the column.
+
+        Args:
+            table: Where the images are.
+            image_column: Name of the column; may be left out if there is only one of images.
+
+        Raises:
+            SourceError: If the table cannot be read, or the column is missing, no image or not
+                the only one.
+        """
+        self._table = table
+        schema = table.schema
+        self._column = choose_image_column(schema, image_column, table.path)
+        images = {*find_image_columns(schema), self._column}
+        self._column_names = tuple(name for name in schema.names if name not in images)
+        self._layout = ColumnLayout.of(schema.field(self._column).type, self.where)
+        self._pieces = tuple(
+            name
+            for name, is_there in (
+                ("chunks", self._layout.has_chunks),
+                ("planes", self._layout.plane_dtype is not None),
+            )
+            if is_there
+        )
+
+    @property
+    def where(self) -> str:
+        """File and column, as error messages name them."""
+        return f"{self._table.path}, column {self._column!r}"
+
+    @property
+    def fingerprint(self) -> str:
+        """Text that changes when the content does."""
+        return self._table.fingerprint
+
+    @property
+    def num_rows(self) -> int:
+        """Number of rows, with and without an image."""
+        return self._table.num_rows
+
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        """Columns that hold no images."""
+        return self._column_names
+
+    def read_table(self) -> ImageTable:
+        """Return sizes and pixel types of all images, checked as far as they can be.
+
+        Raises:
+            SourceError: If the table cannot be read.
+            ImageDataError: If sizes are absurd.
+        """
+        return self._images
+
+    def read_channel_names(self) -> list[tuple[str | None, ...]]:
+        """Return the names of the channels of each image; of none for a row without image.
+
+        Raises:
+            SourceError: If the table cannot be read.
+        """
+        names: list[tuple[str | None, ...]] = []
+        for _, column in self._batches(("pixels_meta",), None, _META_ROWS):
+            names += channel_names(column)
+        return names
+
+    def read_column(self, name: str) -> ColumnValues:
+        """Return the values of a column that holds no images.
+
+        Args:
+            name: One of `column_names`.
+
+        Raises:
+            SourceError: If there is no such column or it cannot be read.
+        """
+        if name not in self._column_names:
+            raise SourceError(
+                f"{self._table.path} has no column {name!r} beside its images; it has "
+                f"{listed(self._column_names)}."
+            )
+        with self._table.reading():
+            return column_values(self._table.read_columns([name]).column(0))
+
+    def find_rows(self, condition: pc.Expression) -> Integers:
+        """Return the numbers of the rows that meet a condition, ascending.
+
+        Args:
+            condition: Over columns that hold no images; where it is null, a row is left out.
+
+        Raises:
+            SettingsError: If the condition does not fit the columns.
+            SourceError: If the table cannot be read.
+        """
+        names = columns_of(condition, self._column_names) or list(self._column_names[:1])
+        with self._table.reading():
+            columns = self._table.read_columns(names) if names else pa.table({})
+        return matching_rows(columns, condition, self._table.path)
+
+    def read_images(
+        self,
+        rows: Integers,
+        offsets: Integers,
+        write: WritePixels,
+        *,
+        channels: Sequence[int] | None = None,
+        on_rows: Callable[[int], None] | None = None,
+        num_threads: int = 1,
+    ) -> None:
+        """Write images to memory, each in C order of T, C, Z, Y, X and its own dtype.
+
+        Args:
+            rows: Row numbers, ascending, each once, none without an image.
+            offsets: Position of each image's first byte, shape ``(len(rows),)``.
+            write: Called for all parts of all images, from one thread at a time.
+            channels: Channels to keep, in this order; all when left out.
+            on_rows: Called with the number of images written since the last call.
+            num_threads: With more than one, the next batch is read while one is written.
+
+        Raises:
+            SourceError: If the table cannot be read.
+            ImageDataError: If the pixels of an image make no sense.
+        """
+        if not len(rows):
+            return
+        table = self._images
+        num_bytes = table.shapes[rows].prod(axis=1) * table.item_sizes[rows]
+        batch_rows = int(max(1, _BATCH_BYTES // num_bytes.mean()))
+        writer = PixelWriter(
+            self._layout, table, rows, offsets, write, channels=channels, where=self.where
+        )
+        left = rows
+        for name in self._pieces:
+            one = _Pass(writer, name, rows, left, on_rows, is_last=name == self._pieces[-1])
+            with WriteBehind(one.write, in_thread=num_threads > 1) as behind:
+                for row_numbers, column in self._batches((name,), left, batch_rows):
+                    behind(column, row_numbers)
+            left = one.without_pieces()
+            if not len(left):
+                return
+
+    @cached_property
+    def _images(self) -> ImageTable:
+        """The table of images.
+
+        Raises:
+            SourceError: If rows are missing.
+        """
+        reader = ImageTableReader(self._layout, self.where)
+        batches = self._batches(("pixels_meta",), None, _META_ROWS)
+        if not (
+            self._may_trust_meta() and all(reader.add_stated(column) for _, column in batches)
+        ):
+            reader = ImageTableReader(self._layout, self.where)
+            for _, column in self._batches(("pixels_meta", *self._pieces), None, _PIECE_ROWS):
+                reader.add(column)
+        table = reader.finish()
+        if table.num_rows != self.num_rows:
+            raise SourceError(
+                f"{self.where}: expected {self.num_rows} rows, but got {table.num_rows}."
+            )
+        return table
+
+    def _may_trust_meta(self) -> bool:
+        """Return whether pixel types are known without reading each image's pieces."""
+        layout = self._layout
+        if not layout.has_byte_chunks:
+            kinds = {layout.chunk_dtype, layout.plane_dtype} - {None}
+            return len(kinds) == 1
+        if not layout.has_pixel_type or not self.num_rows:
+            return False
+        probes = np.unique(np.linspace(0, self.num_rows - 1, 3).astype(np.int64))
+        probe = ImageTableReader(layout, self.where)
+        stated = ImageTableReader(layout, self.where)
+        for row_numbers, column in self._batches(("pixels_meta", *self._pieces), probes, 1):
+            for at in np.flatnonzero(np.isin(row_numbers, probes)).tolist():
+                probe.add(column[at : at + 1])
+                if not stated.add_stated(column[at : at + 1]):
+                    return False
+        return probe.dtypes == stated.dtypes
+
+    def _batches(
+        self, fields: Sequence[str], rows: Integers | None, batch_rows: int
+    ) -> Iterator[tuple[Integers, pa.StructArray]]:
+        """Yield row numbers and the image column with some of its fields.
+
+        Raises:
+            SourceError: If rows are missing.
+        """
+        is_stream = rows is None or len(rows) > _STREAM_SHARE * self.num_rows
+        wanted = None if is_stream else rows
+        expected = self.num_rows if wanted is None else len(wanted)
+        found = 0
+        with self._table.reading():
+            for row_numbers, batch in self._table.read_fields(
+                self._column, fields, wanted, batch_rows
+            ):
+                found += len(row_numbers)
+                if len(row_numbers):
+                    yield row_numbers, _as_struct(batch)
+        if found < expected:
+            raise SourceError(f"{self.where}: expected {expected} rows, but got {found}.")
+
+
+class _Pass:
+    """Writes images from one kind of pieces, and notes those that have none of them."""
+
+    def __init__(
+        self,
+        writer: PixelWriter,
+        name: str,
+        rows: Integers,
+        left: Integers,
+        on_rows: Callable[[int], None] | None,
+        *,
+        is_last: bool,
+    ) -> None:
+        """Take what to write.
+
+        Args:
+            writer: Where it goes.
+            name: ``"chunks"`` or ``"planes"``.
+            rows: All rows that `writer` would write.
+            left: Those of them that are still to be written.
+            on_rows: Called with the number of images written since the last call.
+            is_last: Whether no other pieces come after these.
+        """
+        self._writer = writer
+        self._name = name
+        self._rows = rows
+        self._left = left
+        self._on_rows = on_rows
+        self._is_last = is_last
+        self._without: list[Integers] = []
+
+    def write(self, column: pa.StructArray, row_numbers: Integers) -> None:
+        """Write those images of a batch that are wanted and have such pieces."""
+        wanted = np.isin(row_numbers, self._left, assume_unique=True)
+        if not self._is_last:
+            has_none = wanted & ~has_pieces(column, self._name)
+            self._without.append(row_numbers[has_none])
+            wanted &= ~has_none
+        blocked = np.isin(row_numbers, self._rows, assume_unique=True) & ~wanted
+        edges = np.flatnonzero(blocked)
+        starts = np.concatenate([[0], edges + 1]).tolist()
+        stops = np.concatenate([edges, [len(row_numbers)]]).tolist()
+        for start, stop in zip(starts, stops, strict=True):
+            if start == stop:
+                continue
+            part = slice(start, stop)
+            count = self._writer.write(column[part], row_numbers[part])
+            if self._on_rows is not None:
+                self._on_rows(count)
+
+    def without_pieces(self) -> Integers:
+        """Return the rows that had no such pieces."""
+        return np.concatenate([np.zeros(0, np.int64), *self._without])
+
+
+def _as_struct(batch: pa.RecordBatch) -> pa.StructArray:
+    return pa.StructArray.from_arrays(batch.columns, names=batch.schema.names)

@@ -1,0 +1,168 @@
+"""Vortex files."""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from functools import cached_property
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from fastloader.errors import SourceError
+from fastloader.sources._extras import import_extra
+from fastloader.sources._file_errors import naming
+from fastloader.sources._location import Location, PathLike
+from fastloader.sources._opened_here import OpenedHere, state_without
+from fastloader.sources._table import NumberedBatch
+from fastloader.sources._table_source import TableSource
+
+__all__ = ["VortexTable", "open_vortex"]
+
+Integers: TypeAlias = npt.NDArray[np.int64]
+
+_MAGIC = b"VTXF"
+_TAIL_BYTES = 64 << 10
+
+
+class VortexTable:
+    """The rows of a Vortex file.
+
+    **Processes:** holds the path; each process and thread opens the file itself.
+    """
+
+    def __init__(self, path: PathLike) -> None:
+        """Look at the file.
+
+        Args:
+            path: A Vortex file.
+
+        Raises:
+            SourceError: If it is no Vortex file, or cut off.
+            MissingExtraError: If vortex-data is not installed.
+        """
+        self._location = Location(path)
+        if not self._location.is_local:
+            raise SourceError(
+                f"{self._location.path}: Vortex files are read from local disk only: copy the "
+                f"file, or write its table as Parquet."
+            )
+        self.fingerprint = self._read_fingerprint()
+        """Hash of the end of the file, of its size and time of change."""
+        self._opened = OpenedHere(self._open)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return state_without(self, "schema")
+
+    @property
+    def path(self) -> str:
+        """The file, as error messages name it."""
+        return self._location.path
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """Names and types of the columns."""
+        with self.reading():
+            return self._file.dtype.to_arrow_schema()
+
+    @cached_property
+    def num_rows(self) -> int:
+        """Number of rows."""
+        with self.reading():
+            return len(self._file)
+
+    def reading(self) -> AbstractContextManager[None]:
+        """Turn errors of Vortex into `fastloader.errors.SourceError`, naming the file."""
+        return naming(self.path, "a Vortex file", ValueError, RuntimeError, TypeError, KeyError)
+
+    def read_columns(self, names: Sequence[str]) -> pa.Table:
+        """Return whole columns.
+
+        Args:
+            names: Of columns, at least one.
+        """
+        table = self._file.to_arrow(list(names)).read_all()
+        # Conditions and most of Arrow cannot compute with views.
+        return table.cast(pa.schema([_without_views(field) for field in table.schema]))
+
+    def read_fields(
+        self,
+        column: str,
+        fields: Sequence[str],
+        rows: Integers | None,
+        batch_rows: int,  # noqa: ARG002 - of the protocol
+    ) -> Iterator[NumberedBatch]:
+        """Yield some fields of a struct column, as columns of record batches.
+
+        Args:
+            column: Name of the column.
+            fields: Of the struct.
+            rows: Row numbers, ascending; all if None.
+            batch_rows: Not used: smaller batches than those of the file decode it many times.
+        """
+        expression = import_extra("vortex.expr", "vortex", f"Reading {self.path}")
+        # A struct that is never null itself: Arrow aborts on a record batch that has null rows.
+        struct = expression.column(column)
+        projection = expression.pack({field: struct[field] for field in fields})
+        options: dict[str, Any] = {}
+        if rows is not None:
+            vortex = import_extra("vortex", "vortex", f"Reading {self.path}")
+            options["indices"] = vortex.array(pa.array(rows.astype(np.uint64)))
+        done = 0
+        for batch in self._file.to_arrow(projection, **options):
+            numbers = np.arange(done, done + batch.num_rows)
+            yield (numbers if rows is None else rows[numbers]), batch
+            done += batch.num_rows
+
+    @property
+    def _file(self) -> Any:
+        return self._opened.get()
+
+    def _open(self) -> Any:
+        """Open the file in this process.
+
+        Raises:
+            SourceError: If it is another one by now.
+        """
+        vortex = import_extra("vortex", "vortex", f"Reading {self.path}")
+        with self.reading():
+            if self._read_fingerprint() != self.fingerprint:
+                raise SourceError(
+                    f"{self.path} was replaced since it was first opened: make the dataset anew."
+                )
+            return vortex.open(self.path)
+
+    def _read_fingerprint(self) -> str:
+        """Hash the end of the file.
+
+        Raises:
+            SourceError: If it is no Vortex file.
+        """
+        with naming(self.path, "a Vortex file"), self._location.opened() as file:
+            size = file.size()
+            tail = file.read_at(min(size, _TAIL_BYTES), max(0, size - _TAIL_BYTES))
+        if not tail.endswith(_MAGIC):
+            raise SourceError(
+                f"{self.path} is no Vortex file, or its end is cut off: {size} bytes that do not "
+                f"end in {_MAGIC.decode()}."
+            )
+        return self._location.fingerprint(tail)
+
+
+def open_vortex(path: PathLike, image_column: str | None = None) -> TableSource:
+    """Open images in a Vortex file.
+
+    Args:
+        path: The file.
+        image_column: Name of the column; may be left out if there is only one of images.
+    """
+    return TableSource(VortexTable(os.fspath(path)), image_column)
+
+
+def _without_views(field: pa.Field) -> pa.Field:
+    if pa.types.is_string_view(field.type):
+        return field.with_type(pa.large_string())
+    if pa.types.is_binary_view(field.type):
+        return field.with_type(pa.large_binary())
+    return field

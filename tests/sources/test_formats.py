@@ -1,0 +1,390 @@
+"""Every table format gives the images, columns and rows that were written, and the same errors."""
+
+import copy
+import gc
+import importlib
+import multiprocessing
+import pickle
+import shutil
+import threading
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyarrow import ipc
+
+from fastloader import FastLoader, OMEArrowDataset
+from fastloader.errors import ImageDataError, SettingsError, SourceError
+from fastloader.sources import open_source
+from tests.ome_arrow_tables import image_array, ome_arrow_value, random_image
+from tests.sources.reading import assert_same, read_images
+
+ROWS_OF_BATCH = 3
+
+
+def write_ipc(table, path, compression=None):
+    with ipc.new_file(
+        path, table.schema, options=ipc.IpcWriteOptions(compression=compression)
+    ) as file:
+        file.write_table(table, max_chunksize=ROWS_OF_BATCH)
+
+
+def write_duckdb(table, path):
+    duckdb = importlib.import_module("duckdb")
+    with duckdb.connect(path) as connection:
+        connection.register("given", table)
+        connection.execute("create table images as select * from given")
+
+
+WRITERS = {
+    "parquet": lambda table, path: pq.write_table(table, path, row_group_size=ROWS_OF_BATCH),
+    "lance": lambda table, path: importlib.import_module("lance").write_dataset(table, path),
+    "duckdb": write_duckdb,
+    "vortex": lambda table, path: importlib.import_module("vortex").io.write(table, str(path)),
+    "arrow": write_ipc,
+    "feather": lambda table, path: write_ipc(table, path, "lz4"),
+}
+WITH_THREADS = {"lance", "vortex"}
+
+
+def formats(names):
+    """Return the formats as cases; those that leave threads behind run last."""
+    return [
+        pytest.param(name, marks=pytest.mark.library_threads if name in WITH_THREADS else ())
+        for name in names
+    ]
+
+
+every_format = pytest.mark.parametrize("kind", formats(WRITERS))
+
+
+def write(folder, kind, values, dtype="uint16", *, encoding="list", **columns):
+    """Write images and columns in a format, and return the path."""
+    if kind not in {"parquet", "arrow", "feather"}:
+        pytest.importorskip(kind)
+    array = image_array(values, dtype, encoding=encoding)
+    path = folder / f"cells.{kind}"
+    if path.is_dir():
+        shutil.rmtree(path)
+    path.unlink(missing_ok=True)
+    WRITERS[kind](pa.table({"image": array, **columns}), path)
+    return path
+
+
+IMAGES = [random_image((1, 2, 2, 5, 4 + seed % 3), seed=seed) for seed in range(7)]
+
+
+def mixed_values():
+    """Return values of every layout, and the images they are."""
+    images = [*IMAGES[:5], None, IMAGES[6]]
+    values = [
+        ome_arrow_value(IMAGES[0]),
+        ome_arrow_value(IMAGES[1], as_planes=True),
+        ome_arrow_value(IMAGES[2], tile=(1, 2, 3)),
+        ome_arrow_value(IMAGES[3], tile=(2, 5, 7), order=lambda pieces: pieces[::-1]),
+        ome_arrow_value(IMAGES[4], as_planes=True, order=lambda pieces: pieces[::-1]),
+        None,
+        ome_arrow_value(IMAGES[6]),
+    ]
+    return values, images
+
+
+@every_format
+def test_rows_of_every_layout_are_read(tmp_path, kind):
+    values, images = mixed_values()
+
+    source = open_source(write(tmp_path, kind, values))
+
+    assert source.num_rows == 7
+    assert_same(images, read_images(source))
+    assert_same(images, read_images(source, num_threads=2))
+
+
+@every_format
+@pytest.mark.parametrize("rows", [[0], [1, 6], [4], [0, 2, 3, 4, 6]], ids=str)
+def test_some_rows_are_those_of_the_whole(tmp_path, kind, rows):
+    values, images = mixed_values()
+
+    actual = read_images(open_source(write(tmp_path, kind, values)), rows, channels=[1])
+
+    assert_same([im[:, [1]] if row in rows else None for row, im in enumerate(images)], actual)
+
+
+@every_format
+@pytest.mark.parametrize("codec", [None, "zstd"])
+@pytest.mark.parametrize("dtype", ["uint8", "int16", "float32", "float64"])
+def test_bytes_of_several_types_are_read(tmp_path, kind, codec, dtype):
+    images = [random_image((1, 2, 1, 5, 7), one) for one in (dtype, "uint16", dtype)]
+    values = [ome_arrow_value(image, encoding="bytes", codec=codec) for image in images]
+
+    source = open_source(write(tmp_path, kind, values, encoding="bytes"))
+
+    assert_same(images, read_images(source))
+
+
+@every_format
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "uint64", "float32", "float64"])
+def test_lists_of_number_types_are_read(tmp_path, kind, dtype):
+    images = [random_image((1, 2, 1, 5, 7), dtype, seed) for seed in range(4)]
+
+    source = open_source(write(tmp_path, kind, list(map(ome_arrow_value, images)), dtype))
+
+    assert_same(images, read_images(source))
+
+
+@every_format
+def test_types_left_to_inference_are_read_as_what_the_metadata_states(tmp_path, kind):
+    images = [random_image((1, 1, 1, 4, 4), "uint8", seed) for seed in range(2)]
+    values = [ome_arrow_value(image) for image in images]
+    for value in values:  # an empty list has no type, and not every format takes none
+        del value["planes"]
+    array = pa.array(values)
+    if kind not in {"parquet", "arrow", "feather"}:
+        pytest.importorskip(kind)
+    WRITERS[kind](pa.table({"image": array}), tmp_path / f"cells.{kind}")
+
+    assert_same(images, read_images(open_source(tmp_path / f"cells.{kind}")))
+
+
+@every_format
+def test_other_columns_and_channel_names_come_with_the_rows(tmp_path, kind):
+    columns = {"area": [1.5, 2.5, 3.5], "well": ["A", None, "B"], "n": [1, None, 2]}
+    values = [ome_arrow_value(IMAGES[0]), None, ome_arrow_value(IMAGES[0])]
+
+    source = open_source(write(tmp_path, kind, values, **columns))
+
+    assert source.column_names == ("area", "well", "n")
+    np.testing.assert_array_equal([1.5, 2.5, 3.5], source.read_column("area"))
+    assert source.read_column("well") == ["A", None, "B"]
+    assert source.read_column("n") == [1, None, 2]
+    names = ("channel 0", "channel 1")
+    assert source.read_channel_names() == [names, (), names]
+    with pytest.raises(SourceError, match="no column 'nosuch' beside its images"):
+        source.read_column("nosuch")
+
+
+@every_format
+def test_rows_are_found_by_a_condition(tmp_path, kind):
+    values = [ome_arrow_value(IMAGES[0])] * 6
+    columns = {"area": [1.0, 2.0, None, 4.0, 5.0, 6.0], "well": ["A", "B"] * 3}
+    source = open_source(write(tmp_path, kind, values, **columns))
+
+    assert source.find_rows(pc.field("area") > 1.5).tolist() == [1, 3, 4, 5]
+    condition = (pc.field("area") < 5) & (pc.field("well") == "A")
+    assert source.find_rows(condition).tolist() == [0]
+    assert source.find_rows(pc.field("well") == "C").tolist() == []
+    with pytest.raises(SettingsError, match=r"the condition .* cannot be applied"):
+        source.find_rows(pc.field("nosuch") == 1)
+
+
+@every_format
+def test_a_pickle_holds_no_arrow_object_and_reads_the_same(tmp_path, kind):
+    source = open_source(write(tmp_path, kind, [ome_arrow_value(IMAGES[0])], n=[1]))
+    read_images(source)
+    source.read_column("n")
+
+    pickled = pickle.dumps(source)
+
+    assert b"pyarrow" not in pickled
+    assert len(pickled) < 4000
+    assert_same(IMAGES[:1], read_images(pickle.loads(pickled)))
+    assert_same(IMAGES[:1], read_images(copy.deepcopy(source)))
+
+
+@every_format
+def test_the_fingerprint_tells_whether_the_content_is_the_same(tmp_path, kind):
+    path = write(tmp_path, kind, [ome_arrow_value(IMAGES[0])])
+    source = open_source(path)
+    fingerprint, pickled = source.fingerprint, pickle.dumps(source)
+    again = open_source(path).fingerprint
+    del source
+    gc.collect()  # DuckDB does not write to a file that is open to read
+
+    write(tmp_path, kind, [ome_arrow_value(random_image((1, 2, 2, 5, 4), seed=99))])
+
+    assert fingerprint == again
+    assert open_source(path).fingerprint != again
+    with pytest.raises(SourceError, match=r"cells\."):
+        read_images(pickle.loads(pickled))
+
+
+@every_format
+def test_several_threads_read_one_source(tmp_path, kind):
+    values, images = mixed_values()
+    source = open_source(write(tmp_path, kind, values))
+    source.read_table()
+    results = []
+
+    threads = [
+        threading.Thread(target=lambda: results.append(read_images(source))) for _ in range(3)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert len(results) == 3
+    for result in results:
+        assert_same(images, result)
+
+
+BROKEN = {
+    "zero size": lambda v: v["pixels_meta"].update(size_x=0),
+    "absurd size": lambda v: v["pixels_meta"].update(size_x=2**31 - 1, size_y=2**31 - 1),
+    "larger size": lambda v: v["pixels_meta"].update(size_x=1000),
+    "no pieces": lambda v: v.update(chunks=None, planes=None),
+    "missing chunk": lambda v: v["chunks"].pop(),
+    "overlapping chunks": lambda v: v["chunks"][1].update(c=0),
+    "chunk outside": lambda v: v["chunks"][1].update(c=2),
+    "fewer pixels": lambda v: v["chunks"][1].update(pixels=[0] * 11),
+    "null pixel": lambda v: v["chunks"][1].update(pixels=[None] * 12),
+}
+
+
+@every_format
+@pytest.mark.parametrize("damage", BROKEN.values(), ids=BROKEN)
+def test_an_image_that_makes_no_sense_is_named(tmp_path, kind, damage):
+    values = [ome_arrow_value(random_image((1, 2, 1, 3, 4))) for _ in range(5)]
+    damage(values[3])
+    path = write(tmp_path, kind, values)
+
+    with pytest.raises(ImageDataError, match=r"column 'image', row 3: ") as caught:
+        read_images(open_source(path))
+
+    assert str(path) in str(caught.value)
+
+
+@every_format
+@pytest.mark.parametrize("row", [0, 2], ids=["found at once", "found late"])
+def test_bytes_of_another_type_than_stated_are_never_read_as_that(tmp_path, kind, row):
+    images = [random_image((1, 2, 1, 3, 4)) for _ in range(8)]
+    values = [ome_arrow_value(image, encoding="bytes") for image in images]
+    values[row]["pixels_meta"]["type"] = "float64"
+    source = open_source(write(tmp_path, kind, values, encoding="bytes"))
+
+    if row == 2 and kind != "parquet":
+        with pytest.raises(ImageDataError, match=r"row 2: .*not all of the dtype float64"):
+            read_images(source)
+        return
+    with pytest.warns(UserWarning, match=r"row \d: pixels are stored as uint16, but"):
+        source.read_table()
+    assert_same(images, read_images(source))
+
+
+@every_format
+def test_a_table_without_rows_is_empty(tmp_path, kind):
+    source = open_source(write(tmp_path, kind, []))
+
+    assert source.num_rows == 0
+    assert source.read_table().num_rows == 0
+    assert read_images(source) == []
+
+
+@every_format
+def test_what_is_not_of_the_format_is_refused(tmp_path, kind):
+    path = tmp_path / f"cells.{kind}"
+    path.write_bytes(b"text" * 9)
+
+    with pytest.raises(SourceError, match=rf"cells\.{kind}"):
+        open_source(path).read_table()
+    with pytest.raises(SourceError, match=rf"nosuch\.{kind}"):
+        open_source(tmp_path / f"nosuch.{kind}").read_table()
+
+
+@st.composite
+def values_and_images(draw):
+    encoding = draw(st.sampled_from(["list", "bytes"]))
+    dtype = draw(st.sampled_from(["uint8", "uint16", "int32", "float32"]))
+    size = st.integers(1, 4)
+    values, images = [], []
+    for seed in range(draw(st.integers(1, 6))):
+        if draw(st.integers(0, 5)) == 0:
+            values.append(None)
+            images.append(None)
+            continue
+        image = random_image(draw(st.tuples(size, size, size, size, size)), dtype, seed)
+        tile = draw(st.none() | st.tuples(size, size, size))
+        planes = encoding == "list" and draw(st.booleans())
+        values.append(ome_arrow_value(image, tile=tile, encoding=encoding, as_planes=planes))
+        images.append(image)
+    return values, images, dtype, encoding
+
+
+@pytest.mark.parametrize("kind", formats(sorted(WRITERS.keys() - {"parquet"})))
+@settings(max_examples=25, deadline=None)
+@given(case=values_and_images(), data=st.data())
+def test_any_rows_of_any_table_are_what_was_written(tmp_path_factory, kind, case, data):
+    values, images, dtype, encoding = case
+    folder = tmp_path_factory.mktemp("any")
+    source = open_source(write(folder, kind, values, dtype, encoding=encoding))
+    with_image = [row for row, image in enumerate(images) if image is not None]
+    rows = sorted(data.draw(st.sets(st.sampled_from(with_image)))) if with_image else []
+
+    assert_same(images, read_images(source))
+    expected = [image if row in rows else None for row, image in enumerate(images)]
+    assert_same(expected, read_images(source, rows))
+
+
+def read_in_child(source, connection):
+    try:
+        connection.send([None if one is None else one.tolist() for one in read_images(source)])
+    except Exception as error:  # noqa: BLE001 - the parent judges it
+        connection.send(error)
+
+
+def read_elsewhere(source, method):
+    """Return what a child process reads, or its error."""
+    context = multiprocessing.get_context(method)
+    ours, theirs = context.Pipe()
+    process = context.Process(target=read_in_child, args=(source, theirs))
+    process.start()
+    result = ours.recv() if ours.poll(60) else "nothing"
+    process.join()
+    return result
+
+
+@pytest.mark.multiprocess
+@pytest.mark.parametrize("kind", formats(sorted(WRITERS.keys() - {"lance"})))
+def test_a_forked_child_opens_its_own_file(tmp_path, kind):
+    values, images = mixed_values()
+    source = open_source(write(tmp_path, kind, values))
+    read_images(source)
+
+    result = read_elsewhere(source, "fork")
+
+    assert [None if one is None else one.tolist() for one in images] == result
+    assert_same(images, read_images(source))
+
+
+@pytest.mark.multiprocess
+@pytest.mark.library_threads
+def test_a_child_forked_from_a_process_that_read_with_lance_is_refused(tmp_path):
+    source = open_source(write(tmp_path, "lance", [ome_arrow_value(IMAGES[0])]))
+    source.read_table()
+
+    error = read_elsewhere(source, "fork")
+
+    assert isinstance(error, SourceError)
+    assert "forked from one that had read with Lance" in str(error)
+    assert "multiprocessing_context='forkserver'" in str(error)
+
+
+@pytest.mark.multiprocess
+@pytest.mark.library_threads
+@pytest.mark.parametrize("kind", ["lance", "vortex"])
+def test_a_loader_starts_workers_in_a_way_that_is_safe_for_libraries_with_threads(
+    tmp_path, kind
+):
+    path = write(tmp_path, kind, [ome_arrow_value(image) for image in IMAGES[:1] * 4])
+    dataset = OMEArrowDataset(path, axes="CZYX", dtype=None, preload=False, progress=False)
+    dataset[0]
+
+    loader = FastLoader(dataset, batch_size=2, num_workers=1)
+
+    assert loader.multiprocessing_context.get_start_method() != "fork"
+    for batch in loader:
+        np.testing.assert_array_equal(batch.numpy()[0], IMAGES[0][0])
