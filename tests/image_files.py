@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import tifffile
+import zarr
 
 from fastloader.shm import MemoryFile, MemoryWriter
 from fastloader.sources import TiffFolder
@@ -97,6 +98,60 @@ def write_ome_set(folder, planes):
         )
         tifffile.imwrite(folder / name, plane, description=header, metadata=None)
     return [folder / name for name in names]
+
+
+def write_ome_zarr(
+    path, pixels, axes="cyx", version="0.5", *, num_levels=1, name="0", **options
+):
+    """Write an OME-Zarr image whose levels are halved by leaving pixels out; return its path."""
+    zarr_format = 3 if version == "0.5" else 2
+    group = zarr.open_group(path, mode="w", zarr_format=zarr_format)
+    datasets = []
+    for level in range(num_levels):
+        steps = [2**level if axis in "yx" else 1 for axis in axes]
+        part = pixels[tuple(slice(None, None, step) for step in steps)]
+        chunks = options.get("chunks") or part.shape
+        kept = {key: value for key, value in options.items() if key != "chunks"}
+        array = group.create_array(
+            f"{name}{level}", shape=part.shape, chunks=chunks, dtype=part.dtype, **kept
+        )
+        array[...] = part
+        scale = [
+            0.5 * step if axis in "zyx" else 1 for axis, step in zip(axes, steps, strict=True)
+        ]
+        transformation = {"type": "scale", "scale": scale}
+        datasets.append({
+            "path": f"{name}{level}",
+            "coordinateTransformations": [transformation],
+        })
+    kinds = {"t": "time", "c": "channel"}
+    described = [{"name": axis, "type": kinds.get(axis, "space")} for axis in axes]
+    set_ome(path, {"multiscales": [{"axes": described, "datasets": datasets}]}, version)
+    return Path(path)
+
+
+def set_ome(path, attributes, version="0.5"):
+    """Set the OME-Zarr attributes of a group, which is made if it is not there."""
+    zarr_format = 3 if version == "0.5" else 2
+    group = zarr.open_group(path, mode="a", zarr_format=zarr_format)
+    stated = {**attributes, "version": version}
+    group.attrs.update({"ome": stated} if version == "0.5" else attributes)
+
+
+def write_plate(path, images, version="0.5"):
+    """Write a plate; `images` has the pixels of the fields of each well, ``{"A/1": [...]}``."""
+    wells = [
+        {"path": well, "rowIndex": "ABCDEFGH".index(well[0]), "columnIndex": int(well[2:]) - 1}
+        for well in images
+    ]
+    set_ome(path, {"plate": {"name": "plate one", "wells": wells}}, version)
+    for well, fields in images.items():
+        stated = [{"path": str(n), "acquisition": 1} for n in range(len(fields))]
+        zarr.open_group(Path(path, well[0]), mode="a", zarr_format=3 if version == "0.5" else 2)
+        set_ome(Path(path, well), {"well": {"images": stated}}, version)
+        for number, pixels in enumerate(fields):
+            write_ome_zarr(Path(path, well, str(number)), pixels, version=version)
+    return Path(path)
 
 
 class DyingFolder(TiffFolder):

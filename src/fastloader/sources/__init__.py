@@ -17,6 +17,7 @@ from fastloader.sources._protocol import (
 )
 
 if TYPE_CHECKING:
+    from fastloader.sources._ome_zarr import OmeZarrFolder
     from fastloader.sources._tiff import TiffFolder
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "GroupedSource",
     "ImageSource",
     "ImageTable",
+    "OmeZarrFolder",
     "ParquetSource",
     "SourcePath",
     "TiffFolder",
@@ -36,7 +38,10 @@ __all__ = [
     "open_source",
 ]
 
-_HOMES = {"TiffFolder": "fastloader.sources._tiff"}
+_HOMES = {
+    "OmeZarrFolder": "fastloader.sources._ome_zarr",
+    "TiffFolder": "fastloader.sources._tiff",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -30,6 +30,8 @@ class AxisOrder:
     """Stored axes in the order in which they make up T, C, Z, Y, X."""
     shape: tuple[int, int, int, int, int]
     """Sizes T, C, Z, Y, X, each 1 or more."""
+    channel_axis: int | None
+    """Which stored axis the channels are; None without, or where samples join them."""
 
     @classmethod
     def of(
@@ -73,6 +75,7 @@ class AxisOrder:
             tuple(int(size) for size in shape),
             (*dropped, *kept),
             (sizes[0], sizes[1], sizes[2], sizes[3], sizes[4]),
+            places["C"][0] if len(places["C"]) == 1 else None,
         )
 
     @property
@@ -88,6 +91,21 @@ class AxisOrder:
             stored: Of `stored_shape`.
         """
         return stored.transpose(self.permutation).reshape(self.shape)
+
+    def as_stored(
+        self, image: npt.NDArray[Any], num_channels: int | None = None
+    ) -> npt.NDArray[Any]:
+        """Return an image as a view with the axes of the stored array.
+
+        Args:
+            image: With the axes T, C, Z, Y, X, any strides.
+            num_channels: Channels of the image, if not all.
+        """
+        sizes = list(self.stored_shape)
+        if num_channels is not None and self.channel_axis is not None:
+            sizes[self.channel_axis] = num_channels
+        split = image.reshape([sizes[axis] for axis in self.permutation])
+        return split.transpose(np.argsort(self.permutation))
 
 
 def _place_of(name: str, stack_axis: StackAxis | None) -> str:

@@ -5,17 +5,24 @@ from pathlib import Path
 from typing import Any
 
 from fastloader.errors import SettingsError
-from fastloader.sources._file_search import TIFF_SUFFIXES, holds_file
+from fastloader.sources._file_search import TIFF_SUFFIXES, holds_file, walk_folders
 from fastloader.sources._format import Format
+from fastloader.sources._ome_zarr_nodes import is_zarr_node
 from fastloader.sources._protocol import ImageSource
 
-__all__ = ["TIFF"]
+__all__ = ["IMAGE_FORMATS"]
 
 
 def _open_tiff(path: Any, image_column: str | None, **options: Any) -> ImageSource:
     from fastloader.sources._tiff import TiffFolder  # noqa: PLC0415 - tifffile takes a while
 
     return TiffFolder(_single_path(path, image_column), **options)
+
+
+def _open_ome_zarr(path: Any, image_column: str | None, **options: Any) -> ImageSource:
+    from fastloader.sources._ome_zarr import OmeZarrFolder  # noqa: PLC0415
+
+    return OmeZarrFolder(_single_path(path, image_column), **options)
 
 
 def _single_path(path: Any, image_column: str | None) -> str:
@@ -41,10 +48,24 @@ def _holds_tiff(folder: Path) -> bool:
     return holds_file(str(folder), TIFF_SUFFIXES)
 
 
-TIFF = Format(
-    "tiff",
-    TIFF_SUFFIXES,
-    _open_tiff,
-    _holds_tiff,
-    ("pattern", "series", "level", "stack_axis", "join_files", "num_cores"),
+def _holds_zarr(folder: Path) -> bool:
+    return any(is_zarr_node(folder / inside) for inside, _, _ in walk_folders(str(folder)))
+
+
+IMAGE_FORMATS = (
+    Format(
+        "ome-zarr",
+        (".zarr",),
+        _open_ome_zarr,
+        _holds_zarr,
+        ("level", "pixel_size", "num_cores"),
+    ),
+    Format(
+        "tiff",
+        TIFF_SUFFIXES,
+        _open_tiff,
+        _holds_tiff,
+        ("pattern", "series", "level", "stack_axis", "join_files", "num_cores"),
+    ),
 )
+"""Folders of images, in the order in which they are looked for."""

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 from fastloader.errors import SettingsError, SourceError
 from fastloader.sources._format import Format
-from fastloader.sources._image_formats import TIFF
+from fastloader.sources._image_formats import IMAGE_FORMATS
 from fastloader.sources._protocol import ImageSource
 from fastloader.sources._table_formats import TABLE_FORMATS
 
@@ -16,7 +16,7 @@ __all__ = ["FORMATS", "SourcePath", "open_source"]
 SourcePath: TypeAlias = str | os.PathLike[str]
 
 
-FORMATS: Mapping[str, Format] = {one.name: one for one in (*TABLE_FORMATS, TIFF)}
+FORMATS: Mapping[str, Format] = {one.name: one for one in (*TABLE_FORMATS, *IMAGE_FORMATS)}
 """All formats by name, in the order in which they are tried."""
 
 

@@ -1,0 +1,262 @@
+"""OME-Zarr images, plates and folders of them as a source."""
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fastloader.errors import ImageDataError, SettingsError, SourceError
+from fastloader.sources._axis_names import AxisOrder
+from fastloader.sources._image_folder import FoundImage, ImageFolder
+from fastloader.sources._jobs import run_job, usable_cores
+from fastloader.sources._ome_zarr_nodes import OmeZarrNode, find_nodes
+from fastloader.sources._zarr_array import ZarrArray, parse_array
+from fastloader.sources._zarr_pixels import read_box
+
+__all__ = ["OmeZarrFolder"]
+
+_IMAGES_PER_PART = 32
+_MOST_PARTS = 4000
+_LETTERS = {"time": "T", "channel": "C"}
+_SLACK = 1.01  # pixel sizes are rounded
+
+
+@dataclass(frozen=True, slots=True)
+class _ZarrLayout:
+    """What images have in common; noted of each are size and time of the array's metadata."""
+
+    order: AxisOrder
+    array: ZarrArray
+    level_path: str
+
+    @property
+    def shape(self) -> tuple[int, int, int, int, int]:
+        return self.order.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.array.dtype
+
+
+class OmeZarrFolder(ImageFolder):
+    """OME-Zarr images, of versions up to 0.5: one, a folder of them, a collection or a plate.
+
+    Axes come from the metadata by name; groups of labels are left out. Columns: ``path``
+    (relative), ``file_name`` and ``folder`` of the store; ``image`` in a collection; of plates
+    ``plate``, ``well``, ``well_row``, ``well_column``, ``field`` and ``acquisition``.
+
+    Chunks with the usual compressors, and shards of them, are decoded without the zarr package,
+    whose event loop costs more than a small chunk; other codecs go through it.
+
+    **Processes:** see `ImageFolder`. No thread is started for arrays that zarr is not needed for.
+
+    References:
+        OME-Zarr 0.4 and 0.5, https://ngff.openmicroscopy.org; Zarr 2 and 3,
+        https://zarr-specs.readthedocs.io.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        level: int | None = None,
+        pixel_size: float | None = None,
+        num_cores: int | None = None,
+    ) -> None:
+        """Look at the metadata of all images.
+
+        Args:
+            path: A store, a group in one, or a folder of stores at any depth.
+            level: Level of resolution, 0 is the finest and is taken when left out.
+            pixel_size: Instead of `level`: take the coarsest level whose pixels are no larger
+                than this along X and Y, in the unit of the metadata, mostly micrometers; the
+                finest if all are larger.
+            num_cores: Images to look at at once; all that may be used when left out.
+
+        Raises:
+            SourceError: If there are no images or they cannot be read.
+            ImageDataError: If metadata make no sense, or axes or pixel type have no place here.
+            SettingsError: If both `level` and `pixel_size` are given.
+        """
+        if level is not None and pixel_size is not None:
+            raise SettingsError(
+                f"level={level} and pixel_size={pixel_size}: expected one of them."
+            )
+        root = os.fspath(path)
+        job = _Look(root, find_nodes(root), level or 0, pixel_size)
+        parts: dict[int, list[FoundImage]] = {}
+        run_job(
+            job, parts.__setitem__, num_cores=num_cores or usable_cores(), in_processes=True
+        )
+        super().__init__(root, [image for part in sorted(parts) for image in parts[part]])
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Hash of all metadata, and of size and time of all files with pixels."""
+        stamps = hashlib.blake2b(self._fingerprint.encode(), digest_size=16)
+        for row in range(self.num_rows):
+            layout: _ZarrLayout = self.layout(row)
+            for line in _list_files(f"{self.file_path(row)}/{layout.level_path}"):
+                stamps.update(line.encode("utf-8", "surrogateescape"))
+        return stamps.hexdigest()
+
+    def decode(self, row: int, out: npt.NDArray[Any], channels: Sequence[int] | None) -> None:
+        """Read and decode one image; see `ImageFolder.decode`.
+
+        Args:
+            row: Its row number.
+            out: Written to.
+            channels: Channels to keep; all if None.
+
+        Raises:
+            SourceError: If its metadata were changed.
+        """
+        layout: _ZarrLayout = self.layout(row)
+        folder = f"{self.file_path(row)}/{layout.level_path}"
+        if _stamp(Path(folder), layout.array) != tuple(self.numbers(row).tolist()):
+            raise SourceError(
+                f"{folder} was changed since it was first looked at: make the dataset anew."
+            )
+        order, shape = layout.order, layout.array.shape
+        axis = order.channel_axis
+        if channels is None or axis is None:
+            read_box(folder, layout.array, (0,) * len(shape), order.as_stored(out))
+            return
+        for number, channel in enumerate(channels):
+            start = tuple(channel if at == axis else 0 for at in range(len(shape)))
+            target = order.as_stored(out[:, number : number + 1], num_channels=1)
+            read_box(folder, layout.array, start, target)
+
+
+class _Look:
+    """Looks at the metadata of images, some a part.
+
+    **Processes:** picklable.
+    """
+
+    def __init__(
+        self, root: str, nodes: Sequence[OmeZarrNode], level: int, pixel_size: float | None
+    ) -> None:
+        self._root = root
+        self._nodes = nodes
+        self._level = level
+        self._pixel_size = pixel_size
+        self._per_part = max(_IMAGES_PER_PART, -(-len(nodes) // _MOST_PARTS))
+
+    @property
+    def num_parts(self) -> int:
+        return -(-len(self._nodes) // self._per_part)
+
+    def run(self, part: int) -> list[FoundImage]:
+        start = part * self._per_part
+        return [self._look_at(node) for node in self._nodes[start : start + self._per_part]]
+
+    def _look_at(self, node: OmeZarrNode) -> FoundImage:
+        folder = Path(self._root, node.path)
+        try:
+            multiscale = node.attributes["multiscales"][0]
+            levels = list(multiscale["datasets"])
+            chosen = self._choose_level(multiscale, levels, folder)
+            level_path = str(levels[chosen]["path"]).strip("/")
+            axes = _axis_letters(multiscale)
+            names = _channel_names(node.attributes)
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+            raise ImageDataError(
+                f"{folder}: its multiscales make no sense ({type(error).__name__}: {error})."
+            ) from error
+        if not level_path or ".." in Path(level_path).parts:
+            raise ImageDataError(f"{folder}: the path of a level, {level_path!r}, leads out.")
+        array = parse_array(folder / level_path)
+        if array is None:
+            raise SourceError(f"{folder / level_path} is a level of an image, but no array.")
+        order = AxisOrder.of(axes, array.shape, str(folder))
+        stamp = _stamp(folder / level_path, array)
+        digest = hashlib.blake2b(
+            json.dumps(node.attributes, sort_keys=True).encode(), digest_size=16
+        )
+        return FoundImage(
+            node.path,
+            _ZarrLayout(order, array, level_path),
+            stamp,
+            node.columns,
+            names,
+            (*stamp, digest.hexdigest()),
+        )
+
+    def _choose_level(
+        self, multiscale: Mapping[str, Any], levels: Sequence[Any], folder: Path
+    ) -> int:
+        """Return the number of the level to read.
+
+        Raises:
+            SourceError: If there is no such level.
+        """
+        if self._pixel_size is not None:
+            sizes = [_pixel_size(multiscale, level) for level in levels]
+            fine = [n for n, size in enumerate(sizes) if size <= self._pixel_size * _SLACK]
+            return max(fine, key=lambda n: sizes[n], default=int(np.argmin(sizes)))
+        if not -len(levels) <= self._level < len(levels):
+            raise SourceError(
+                f"{folder} has levels 0 to {len(levels) - 1} of resolution, but not "
+                f"level={self._level}."
+            )
+        return self._level
+
+
+def _stamp(folder: Path, array: ZarrArray) -> tuple[int, int]:
+    """Return size and time of an array's metadata.
+
+    Raises:
+        SourceError: If the file is gone.
+    """
+    path = folder / ("zarr.json" if array.zarr_format == 3 else ".zarray")
+    try:
+        state = path.stat()
+    except OSError as error:
+        raise SourceError(f"{path} is not there any more ({error}).") from error
+    return state.st_size, state.st_mtime_ns
+
+
+def _axis_letters(multiscale: Mapping[str, Any]) -> str:
+    """Return a letter for each axis: by its type where the name is longer."""
+    axes = multiscale.get("axes", list("tczyx"))  # versions 0.1 and 0.2 have no others
+    letters = []
+    for axis in axes:
+        name = str(axis["name"] if isinstance(axis, dict) else axis)
+        kind = axis.get("type") if isinstance(axis, dict) else None
+        letters.append(_LETTERS.get(str(kind), name[:1] if len(name) == 1 else "?"))
+    return "".join(letters).upper()
+
+
+def _pixel_size(multiscale: Mapping[str, Any], level: Mapping[str, Any]) -> float:
+    """Return the larger side of a pixel, from scales of the level and of the whole image."""
+    axes = _axis_letters(multiscale)
+    size = np.ones(len(axes))
+    for part in (level, multiscale):
+        for transformation in part.get("coordinateTransformations") or ():
+            if transformation["type"] == "scale":
+                size *= np.array(transformation["scale"], np.float64)
+    return float(max(size[axes.index("Y")], size[axes.index("X")]))
+
+
+def _channel_names(attributes: Mapping[str, Any]) -> tuple[str | None, ...]:
+    channels = (attributes.get("omero") or {}).get("channels") or ()
+    labels = (channel.get("label") for channel in channels)
+    return tuple(None if label is None else str(label) for label in labels)
+
+
+def _list_files(folder: str) -> list[str]:
+    """Return name, size and time of all files in a folder, sorted."""
+    lines = []
+    for place, _, names in os.walk(folder):
+        for name in names:
+            state = Path(place, name).stat()
+            lines.append(f"{place}/{name} {state.st_size} {state.st_mtime_ns}")
+    return sorted(lines)

@@ -1,0 +1,202 @@
+"""Reads a box of a Zarr array on the local file system into memory that is given."""
+
+import itertools
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from fastloader.errors import FastLoaderError, ImageDataError
+from fastloader.sources._zarr_array import ZarrArray, ZarrChunks, ZarrShards
+from fastloader.sources._zarr_codecs import decompress, strip_checksum
+
+__all__ = ["read_box"]
+
+Place: TypeAlias = tuple[int, ...]
+
+_NOT_STORED = (1 << 64) - 1  # in a shard's index
+_PAIR_BYTES = 16
+
+
+def read_box(
+    folder: str, array: ZarrArray, start: Sequence[int], out: npt.NDArray[Any]
+) -> None:
+    """Read a part of an array; chunks that are not there are of the fill value.
+
+    Args:
+        folder: Of the array.
+        array: What its metadata say.
+        start: First element on each axis.
+        out: Written to, of the array's dtype and as many axes, all inside it.
+
+    Raises:
+        ImageDataError: If a chunk cannot be read or decoded.
+    """
+    if array.chunks is None:
+        _read_by_zarr(folder, array, start, out)
+        return
+    read_file = _read_chunk if array.shards is None else _read_shard
+    for index, origin in _tiles(array.file_shape, start, out.shape):
+        path = f"{folder}/{_key(array, index)}"
+        with _naming(path):
+            read_file(path, array, origin, start, out)
+
+
+@contextmanager
+def _naming(path: str) -> Iterator[None]:
+    """Say which file it is that cannot be decoded.
+
+    Raises:
+        FastLoaderError: If what runs inside raises it.
+        ImageDataError: If anything else goes wrong.
+    """
+    try:
+        yield
+    except FastLoaderError:
+        raise
+    except Exception as error:  # damage shows as any error that codecs can raise
+        raise ImageDataError(
+            f"{path} cannot be decoded ({type(error).__name__}: {str(error)[:200]}): it is "
+            f"damaged, or was written with other metadata."
+        ) from error
+
+
+def _key(array: ZarrArray, index: Place) -> str:
+    parts = [array.key_prefix] if array.key_prefix else []
+    return array.separator.join([*parts, *map(str, index)])
+
+
+def _tiles(
+    tile: Sequence[int], start: Sequence[int], shape: Sequence[int]
+) -> Iterator[tuple[Place, Place]]:
+    """Yield number and first element of each tile of a grid that a box touches."""
+    ranges = [
+        range(first // size, -(-(first + length) // size))
+        for size, first, length in zip(tile, start, shape, strict=True)
+    ]
+    for index in itertools.product(*ranges):
+        yield index, tuple(n * size for n, size in zip(index, tile, strict=True))
+
+
+def _overlap(
+    origin: Sequence[int], tile: Sequence[int], start: Sequence[int], shape: Sequence[int]
+) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
+    """Return what a tile and a box have in common: as a part of the tile, and of the box."""
+    in_tile, in_box = [], []
+    for at, size, first, length in zip(origin, tile, start, shape, strict=True):
+        low, high = max(at, first), min(at + size, first + length)
+        in_tile.append(slice(low - at, high - at))
+        in_box.append(slice(low - first, high - first))
+    return tuple(in_tile), tuple(in_box)
+
+
+def _read_chunk(
+    path: str, array: ZarrArray, origin: Place, start: Sequence[int], out: npt.NDArray[Any]
+) -> None:
+    chunks = array.chunks
+    assert chunks is not None  # noqa: S101 - the caller has looked
+    in_chunk, in_box = _overlap(origin, chunks.shape, start, out.shape)
+    target = out[in_box]
+    try:
+        with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - a Path takes time to make
+            content = memoryview(file.read())
+    except FileNotFoundError:
+        target[...] = array.fill_value
+        return
+    _decode(content, chunks, in_chunk, target)
+
+
+def _read_shard(
+    path: str, array: ZarrArray, origin: Place, start: Sequence[int], out: npt.NDArray[Any]
+) -> None:
+    chunks, shards = array.chunks, array.shards
+    assert chunks is not None  # noqa: S101 - the caller has looked
+    assert shards is not None  # noqa: S101
+    _, in_box = _overlap(origin, shards.shape, start, out.shape)
+    box = out[in_box]
+    box_start = tuple(
+        max(at, first) - at for at, first in zip(origin, start, strict=True)
+    )  # in the shard
+    try:
+        file = open(path, "rb", buffering=0)  # noqa: PTH123, SIM115 - closed below
+    except FileNotFoundError:
+        box[...] = array.fill_value
+        return
+    with file:
+        descriptor = file.fileno()
+        size_bytes = os.fstat(descriptor).st_size
+        places = _read_index(descriptor, size_bytes, chunks, shards)
+        for index, chunk_origin in _tiles(chunks.shape, box_start, box.shape):
+            in_chunk, in_target = _overlap(chunk_origin, chunks.shape, box_start, box.shape)
+            offset, length = places[index].tolist()
+            if offset == length == _NOT_STORED:
+                box[in_target] = array.fill_value
+                continue
+            if offset + length > size_bytes:
+                raise ValueError(f"chunk {index} is said to be outside of the file")
+            content = memoryview(os.pread(descriptor, length, offset))
+            _decode(content, chunks, in_chunk, box[in_target])
+
+
+def _read_index(
+    descriptor: int, size_bytes: int, chunks: ZarrChunks, shards: ZarrShards
+) -> npt.NDArray[np.uint64]:
+    """Return position and length of each chunk of a shard, shape ``(*counts, 2)``.
+
+    Raises:
+        ValueError: If the file is too short.
+    """
+    counts = [a // b for a, b in zip(shards.shape, chunks.shape, strict=True)]
+    num_bytes = int(np.prod(counts, dtype=object)) * _PAIR_BYTES
+    stored_bytes = num_bytes + (4 if shards.has_index_checksum else 0)
+    if stored_bytes > size_bytes:
+        raise ValueError(f"the file of {size_bytes} bytes has no room for its index")
+    offset = 0 if shards.is_index_first else size_bytes - stored_bytes
+    content = memoryview(os.pread(descriptor, stored_bytes, offset))
+    if shards.has_index_checksum:
+        content = strip_checksum(content)
+    return np.frombuffer(content, "<u8").reshape(*counts, 2)
+
+
+def _decode(
+    content: memoryview, chunks: ZarrChunks, inside: tuple[slice, ...], target: npt.NDArray[Any]
+) -> None:
+    """Decode a chunk and put a part of it where it belongs, without a copy where it can be."""
+    if chunks.has_checksum:
+        content = strip_checksum(content)
+    is_whole = (
+        target.shape == chunks.shape
+        and target.flags.c_contiguous
+        and chunks.permutation is None
+        and chunks.dtype == target.dtype
+        and target.dtype.kind != "b"
+    )
+    if is_whole:
+        decompress(chunks.compressor, content, target.reshape(-1).view(np.uint8))
+        return
+    order = chunks.permutation or tuple(range(len(chunks.shape)))
+    stored = np.empty([chunks.shape[axis] for axis in order], chunks.dtype)
+    raw = stored.reshape(-1).view(np.uint8)
+    decompress(chunks.compressor, content, raw)
+    if chunks.dtype.kind == "b":
+        np.not_equal(raw, 0, out=raw.view(np.bool_))  # other bytes are no valid booleans
+    target[...] = stored.transpose(np.argsort(order))[inside]
+
+
+def _read_by_zarr(
+    folder: str, array: ZarrArray, start: Sequence[int], out: npt.NDArray[Any]
+) -> None:
+    """Let the zarr package read what needs codecs that are not known here."""
+    import zarr  # noqa: PLC0415 - starts a thread when it reads, which most arrays do without
+
+    box = tuple(slice(a, a + n) for a, n in zip(start, out.shape, strict=True))
+    limits: Callable[[dict[str, Any]], Any] = zarr.config.set
+    with _naming(folder), limits({"async.concurrency": 1, "threading.max_workers": 1}):
+        found = zarr.open_array(
+            str(Path(folder)), mode="r", zarr_format=3 if array.zarr_format == 3 else 2
+        )
+        out[...] = found[box]
