@@ -35,6 +35,7 @@ AUTOMATIC = {
 OWN = [
     "seed",
     "device",
+    "workers",
     "resident",
     "transport",
     "batch_transform",

@@ -11,6 +11,7 @@ from fastloader.errors import SettingsError
 
 VALUES = {
     "num_workers": 2,
+    "workers": "processes",
     "prefetch_factor": 2,
     "persistent_workers": True,
     "multiprocessing_context": "fork",

@@ -1,5 +1,7 @@
 """What this package relies on in torch's private names."""
 
+import threading
+
 import torch
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
@@ -11,6 +13,7 @@ from fastloader._torch_internals import (
     index_sampler,
     reported_length,
     set_worker_info,
+    worker_info_of_thread,
 )
 
 
@@ -41,6 +44,33 @@ def test_get_worker_info_gives_what_was_set():
         assert get_worker_info() is info
     finally:
         torch.utils.data._utils.worker._worker_info = previous
+
+
+def test_each_thread_may_have_a_worker_info_of_its_own():
+    info, seen = make_info(), []
+
+    with worker_info_of_thread(info):
+        assert get_worker_info() is info
+        thread = threading.Thread(target=lambda: seen.append(get_worker_info()))
+        thread.start()
+        thread.join()
+
+    assert seen == [None]
+    assert get_worker_info() is None
+
+
+def test_the_info_of_a_worker_process_is_seen_by_all_its_threads():
+    info = make_info()
+    try:
+        with worker_info_of_thread(make_info()):
+            set_worker_info_of_process(info)
+        assert get_worker_info() is info
+    finally:
+        set_worker_info_of_process(None)
+
+
+def set_worker_info_of_process(info):
+    torch.utils.data._utils.worker._worker_info = info
 
 
 def test_collate_takes_its_functions_from_a_table():

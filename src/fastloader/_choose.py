@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from fastloader._machine import Machine
-from fastloader._settings import Auto, LoaderSettings, Transport
+from fastloader._settings import Auto, LoaderSettings, Transport, Workers
 from fastloader.errors import SettingsError
 
 __all__ = ["DatasetTraits", "GivenOptions", "choose_settings"]
@@ -56,6 +56,7 @@ class GivenOptions:
     pin_memory: bool | Auto = "auto"
     transport: Transport | Auto = "auto"
     device: str | None = None
+    workers: Workers = "processes"
     resident: str | None = None
     num_workers_override: int | None = None
     """Stands in for the automatic number of workers."""
@@ -90,6 +91,7 @@ def choose_settings(
     ignored = () if has_workers else _worker_options(given)
     return LoaderSettings(
         num_workers=num_workers,
+        workers=note("workers", _explain_workers(given)),
         prefetch_factor=note("prefetch_factor", _choose_prefetch_factor(given, has_workers)),
         persistent_workers=note("persistent_workers", _choose_persistence(given, has_workers)),
         multiprocessing_context=note(
@@ -147,7 +149,8 @@ def _choose_num_workers(
 ) -> tuple[int, str]:
     if given.num_workers != "auto":
         return given.num_workers, _GIVEN
-    if (obstacle := _find_obstacle(machine, traits)) is not None:
+    obstacle = _find_obstacle(machine, traits, given)
+    if obstacle is not None:
         return 0, obstacle
     if given.num_workers_override is not None:
         number = given.num_workers_override, "FASTLOADER_NUM_WORKERS is set"
@@ -160,8 +163,10 @@ def _choose_num_workers(
     return _limit_to_shards(*number, traits)
 
 
-def _find_obstacle(machine: Machine, traits: DatasetTraits) -> str | None:
+def _find_obstacle(machine: Machine, traits: DatasetTraits, given: GivenOptions) -> str | None:
     """Return why workers would fail, if they would."""
+    if given.workers == "threads":
+        return None
     if machine.is_worker:
         return "this process is a worker of another loader"
     if machine.is_daemonic:
@@ -219,8 +224,8 @@ def _choose_start_method(
     machine: Machine, given: GivenOptions, has_workers: bool
 ) -> tuple[str | None, str]:
     method = machine.start_method
-    if not has_workers:
-        return None, _NO_WORKERS
+    if not has_workers or given.workers == "threads":
+        return None, "workers are threads" if has_workers else _NO_WORKERS
     if given.multiprocessing_context is None:
         return method, "the default of multiprocessing"
     if given.multiprocessing_context != "auto":
@@ -261,6 +266,12 @@ def _explain_device(given: GivenOptions) -> tuple[str | None, str]:
     if given.device is None:
         return None, "not asked for"
     return given.device, _GIVEN
+
+
+def _explain_workers(given: GivenOptions) -> tuple[Workers, str]:
+    if given.workers == "processes":
+        return "processes", "any dataset can be read by them"
+    return given.workers, _GIVEN
 
 
 def _choose_residence(traits: DatasetTraits, given: GivenOptions) -> tuple[str | None, str]:

@@ -29,6 +29,9 @@ from fastloader.engine import (
     PoolOptions,
     PoolRun,
     RunOptions,
+    ThreadOptions,
+    ThreadRun,
+    ThreadSetup,
     WorkerPool,
 )
 from fastloader.sampling._epoch_order import EpochOrder
@@ -89,6 +92,9 @@ class EpochOpener:
             skipped=loader._skipped,  # noqa: SLF001
             crew=Crew(torch.get_num_threads() - 1),
         )
+        if loader.num_workers > 0 and loader.workers == "threads":
+            run = _start_threads(loader, plan, allocate, order, scope)
+            return self._iterator(loader, _staged(run, loader, device), [], _ignore)
         if loader.num_workers > 0 and self._sends_batches:
             stream, processes, on_end = self._start_workers(
                 loader, plan, maker, order, epoch, device
@@ -174,6 +180,22 @@ class EpochOpener:
             self._keeper.release(pool, keep=keeps)
 
         return run, pool.processes, on_end
+
+
+def _start_threads(
+    loader: Any, plan: FetchPlan, allocate: Allocator, order: EpochOrder, scope: DrawScope
+) -> ThreadRun:
+    setup = ThreadSetup(
+        plan, loader.num_workers, loader.worker_init_fn, _rank_of(loader), scope, allocate
+    )
+    options = ThreadOptions(
+        loader.in_order,
+        loader.prefetch_factor,
+        loader.timeout,
+        loader.watchdog_seconds,
+        loader._skipped,  # noqa: SLF001
+    )
+    return ThreadRun(setup, order.indices, options)
 
 
 def _ignore(_is_healthy: bool) -> None:

@@ -70,6 +70,9 @@ class FastLoader(DataLoader[T_co]):
         seed: Makes order and random draws depend on this number and the epoch alone; from 0
             to 2**64 - 1. Not together with `generator`.
         device: Where batches arrive, such as ``"cuda"``; None leaves them as they were made.
+        workers: What `num_workers` counts: ``"processes"``, or ``"threads"`` of this process, for
+            datasets that leave the interpreter free while they read and are safe to use from
+            several threads.
         resident: ``"device"`` keeps the data of a dataset that makes whole batches on `device`
             and gathers batches there; see `explain` for whether it could.
         transport: How batches come from workers: ``"shared"`` memory that is used again, or
@@ -118,6 +121,7 @@ class FastLoader(DataLoader[T_co]):
         in_order: bool = True,
         seed: int | None = None,
         device: torch.device | str | int | None = None,
+        workers: Literal["processes", "threads"] = "processes",
         resident: Literal["device"] | None = None,
         transport: Transport | Auto = "auto",
         batch_transform: Callable[[Any], Any] | None = None,
@@ -127,6 +131,7 @@ class FastLoader(DataLoader[T_co]):
         watchdog_seconds: float = 60.0,
     ) -> None:
         check_seed(seed, generator)
+        check_choice("workers", workers, ("processes", "threads"))
         check_choice("resident", resident, ("device", None))
         check_choice("on_error", on_error, ("raise", "skip"))
         check_choice("on_worker_death", on_worker_death, ("raise", "restart"))
@@ -147,6 +152,7 @@ class FastLoader(DataLoader[T_co]):
             pin_memory=pin_memory,
             transport=transport,
             device=None if device is None else str(torch.device(device)),
+            workers=workers,
             resident=resident,
             num_workers_override=read_override(),
         )
@@ -180,6 +186,7 @@ class FastLoader(DataLoader[T_co]):
         # Public attributes are exactly the options: frameworks make loaders anew from them.
         self.seed = seed
         self.device = device
+        self.workers = workers
         self.resident = resident
         self.transport = settings.transport
         self.batch_transform = batch_transform

@@ -7,13 +7,17 @@ from typing import Literal, TypeAlias, get_args
 
 from fastloader.errors import SettingsError
 
-__all__ = ["Auto", "LoaderSettings", "Transport"]
+__all__ = ["Auto", "LoaderSettings", "Transport", "Workers"]
 
 Auto: TypeAlias = Literal["auto"]
 """Default of the options that the loader chooses by itself."""
 
 Transport: TypeAlias = Literal["shared", "torch"]
 """How batches come from workers: in reused shared memory, or as torch sends them."""
+
+
+Workers: TypeAlias = Literal["processes", "threads"]
+"""What reads samples beside the training loop."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,13 +29,15 @@ class LoaderSettings:
     """
 
     num_workers: int
-    """Worker processes; 0 loads in the calling process."""
+    """Workers; 0 loads in the calling thread."""
+    workers: Workers
+    """What workers are."""
     prefetch_factor: int | None
     """Batches that each worker makes ahead; None without workers."""
     persistent_workers: bool
     """Whether workers live on between epochs."""
     multiprocessing_context: str | None
-    """Start method of the workers; None without workers."""
+    """Start method of worker processes; None without them."""
     timeout: float
     """Seconds to wait for a batch from a worker; 0 waits for ever."""
     pin_memory: bool

@@ -3,7 +3,9 @@
 Each has a test in `tests/test_torch_internals.py` that says what is relied on.
 """
 
-from collections.abc import Iterable
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, cast
 
 from torch.utils.data import DataLoader, get_worker_info
@@ -19,6 +21,7 @@ __all__ = [
     "index_sampler",
     "reported_length",
     "set_worker_info",
+    "worker_info_of_thread",
 ]
 
 BaseIterator = _BaseDataLoaderIter
@@ -51,6 +54,35 @@ def set_worker_info(info: WatchedWorkerInfo) -> None:
     """Let `torch.utils.data.get_worker_info` return `info` in this process."""
     _worker._worker_info = info  # noqa: SLF001
     assert get_worker_info() is info  # noqa: S101 - else datasets would not see it
+
+
+class _OfThread(threading.local):
+    info: WatchedWorkerInfo | None = None
+
+
+_of_thread = _OfThread()
+
+
+def _get_worker_info() -> Any:
+    # Runs with the global names of torch's module.
+    return _fastloader_of_thread.info or _worker_info  # type: ignore[name-defined]  # noqa: F821
+
+
+@contextmanager
+def worker_info_of_thread(info: WatchedWorkerInfo) -> Iterator[None]:
+    """Let `torch.utils.data.get_worker_info` return `info` in this thread, in the block.
+
+    Torch has one global for the whole process, which the function reads. Its code is replaced,
+    not the function: datasets have imported that by name.
+    """
+    _worker._fastloader_of_thread = _of_thread  # type: ignore[attr-defined]  # noqa: SLF001
+    get_worker_info.__code__ = _get_worker_info.__code__
+    _of_thread.info = info
+    try:
+        assert get_worker_info() is info  # noqa: S101 - else datasets would not see it
+        yield
+    finally:
+        _of_thread.info = None
 
 
 def index_sampler(loader: DataLoader[Any]) -> Iterable[Any]:

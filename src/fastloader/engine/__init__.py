@@ -1,4 +1,4 @@
-"""Runs fetch and collate: in this process or in worker processes."""
+"""Runs fetch and collate: in this process, in worker processes or in threads."""
 
 from fastloader.engine._fetch import FetchPlan, SkippedSample
 from fastloader.engine._inprocess import BatchMaker, InProcessRun
@@ -6,6 +6,8 @@ from fastloader.engine._merged import MergedRun
 from fastloader.engine._pool import PoolOptions, WorkerPool
 from fastloader.engine._run import PoolRun
 from fastloader.engine._run_options import RunOptions
+from fastloader.engine._thread_run import ThreadOptions, ThreadRun
+from fastloader.engine._thread_workers import ThreadSetup
 
 __all__ = [
     "BatchMaker",
@@ -16,5 +18,8 @@ __all__ = [
     "PoolRun",
     "RunOptions",
     "SkippedSample",
+    "ThreadOptions",
+    "ThreadRun",
+    "ThreadSetup",
     "WorkerPool",
 ]

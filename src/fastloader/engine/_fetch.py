@@ -11,7 +11,14 @@ from torch.utils.data import default_collate
 from fastloader.engine._collate_errors import find_misfits, warn_of_lost_keys
 from fastloader.typing import Batch, BatchedDataset, Sample
 
-__all__ = ["AllSkippedError", "FetchPlan", "Fetcher", "SkippedSample", "make_fetcher"]
+__all__ = [
+    "AllSkippedError",
+    "FetchPlan",
+    "Fetcher",
+    "MapFetcher",
+    "SkippedSample",
+    "make_fetcher",
+]
 
 
 @dataclass(frozen=True)
@@ -73,7 +80,9 @@ class Fetcher(ABC):
             StopIteration: If an iterable dataset has no more samples.
             AllSkippedError: If all samples of the batch were left out.
         """
-        batch = self._fetch(indices)
+        return self._transform(self._fetch(indices))
+
+    def _transform(self, batch: Batch) -> Batch:
         transform = self._plan.batch_transform
         return batch if transform is None else transform(batch)
 
@@ -113,17 +122,49 @@ def make_fetcher(plan: FetchPlan, collate: Callable[[Any], Any]) -> Fetcher:
         return _IterableFetcher(plan, collate)
     if plan.batched is not None:
         return _BatchedFetcher(plan, collate, plan.batched)
-    return _MapFetcher(plan, collate)
+    return MapFetcher(plan, collate)
 
 
-class _MapFetcher(Fetcher):
+class MapFetcher(Fetcher):
+    """Reads samples one by one; several of these can share out one batch.
+
+    Args:
+        plan: As for `Fetcher`.
+        collate: As for `Fetcher`.
+    """
+
     def __init__(self, plan: FetchPlan, collate: Callable[[Any], Any]) -> None:
         super().__init__(plan, collate)
         self._getitems = getattr(plan.dataset, "__getitems__", None)
 
+    @property
+    def can_share(self) -> bool:
+        """Whether a batch is what `read` gives of its parts, put together by `finish`."""
+        if not self._plan.auto_collation:
+            return False
+        return self._getitems is None or self._plan.on_error == "skip"
+
+    def finish(
+        self,
+        samples: Sequence[Sample],
+        indices: Sequence[Any],
+        skipped: Sequence[SkippedSample],
+    ) -> Batch:
+        """Make a batch of samples that were read.
+
+        Args:
+            samples: In the order of the batch.
+            indices: Of all samples of the batch.
+            skipped: Those that were left out.
+
+        Raises:
+            AllSkippedError: If all were.
+        """
+        return self._transform(self._assemble(samples, indices, skipped))
+
     def _fetch(self, indices: Any) -> Batch:
         if not self._plan.auto_collation:
-            samples = self._read([indices])
+            samples = self.read([indices])
             if not samples:
                 raise AllSkippedError
             return self._collate_fn(samples[0])
@@ -133,15 +174,28 @@ class _MapFetcher(Fetcher):
 
     def _fetch_each(self, indices: Sequence[Any]) -> Batch:
         num_skipped = len(self.skipped)
-        samples = self._read(indices)
-        if len(self.skipped) == num_skipped:
+        samples = self.read(indices)
+        return self._assemble(samples, indices, self.skipped[num_skipped:])
+
+    def _assemble(
+        self,
+        samples: Sequence[Sample],
+        indices: Sequence[Any],
+        skipped: Sequence[SkippedSample],
+    ) -> Batch:
+        if not skipped:
             return self._collate(samples, indices)
         if not samples:
             raise AllSkippedError
-        skipped = {skip.index for skip in self.skipped[num_skipped:]}
-        return self._collate(samples, [index for index in indices if index not in skipped])
+        missing = {skip.index for skip in skipped}
+        return self._collate(samples, [index for index in indices if index not in missing])
 
-    def _read(self, indices: Sequence[Any]) -> list[Sample]:
+    def read(self, indices: Sequence[Any]) -> list[Sample]:
+        """Read samples; those that cannot be read are raised, or added to `skipped`.
+
+        Args:
+            indices: Of the samples.
+        """
         dataset = self._plan.dataset
         samples = []
         for index in indices:

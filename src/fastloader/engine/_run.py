@@ -17,6 +17,7 @@ from fastloader.engine._packing import unpack
 from fastloader.engine._pool import Death, Event, WorkerPool
 from fastloader.engine._remote_errors import unpack_error
 from fastloader.engine._run_options import RunOptions
+from fastloader.engine._shares import warn_of_drops, warn_of_repeats
 from fastloader.engine._wording import name_samples
 from fastloader.errors import WorkerDiedError, WorkerTimeoutError
 from fastloader.shm._arena import Slot
@@ -342,30 +343,14 @@ class PoolRun:
             )
 
     def _warn_of_repeats(self) -> None:
-        if self._num_workers == 1 or self._pool.options.worker_init_fn is not None:
-            return
-        warnings.warn(
-            f"The iterable dataset does not ask which worker it is in, so each of the "
-            f"{self._num_workers} workers gives all of its samples: an epoch has every sample "
-            f"{self._num_workers} times. Split the samples by "
-            "torch.utils.data.get_worker_info(), or set num_workers=1.",
-            stacklevel=2,
-        )
+        if self._pool.options.worker_init_fn is None:
+            warn_of_repeats(self._num_workers)
 
     def _finish(self) -> None:
         self._is_closed = True
         self._pool.arena.trim(self._num_kept())
-        if self._options.is_iterable and self._options.drop_last and self._num_workers > 1:
-            self._warn_of_drops()
-
-    def _warn_of_drops(self) -> None:
-        if not self._num_dropped:
-            return
-        warnings.warn(
-            f"drop_last=True dropped {self._num_dropped} samples, the incomplete last batches "
-            f"of {self._num_workers} workers: use fewer workers to lose fewer.",
-            stacklevel=2,
-        )
+        if self._options.is_iterable and self._options.drop_last:
+            warn_of_drops(self._num_dropped, self._num_workers)
 
     def _place_of(self, pending: _Pending) -> str:
         process = self._pool.processes[pending.worker]

@@ -1,0 +1,217 @@
+"""One pass over the data through worker threads: jobs out, batches back in order."""
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+from fastloader.engine._fetch import SkippedSample
+from fastloader.engine._shares import warn_of_drops, warn_of_repeats
+from fastloader.engine._thread_workers import Job, ThreadSetup, ThreadWorkers
+from fastloader.engine._wording import name_samples
+from fastloader.errors import WorkerTimeoutError
+from fastloader.typing import Batch
+
+__all__ = ["ThreadOptions", "ThreadRun"]
+
+logger = logging.getLogger("fastloader")
+
+
+@dataclass(frozen=True)
+class ThreadOptions:
+    """Options of a `ThreadRun`."""
+
+    in_order: bool
+    prefetch_factor: int
+    timeout_seconds: float
+    """0 waits for ever."""
+    stall_seconds: float
+    """After this time without a batch a warning says where the workers are."""
+    skipped: list[SkippedSample]
+    """Takes the samples that were left out."""
+
+
+class ThreadRun:
+    """A stream of the batches of one pass; `close` cancels what is under way.
+
+    Samples are read by whichever thread is free, so the samples of one batch are read at the
+    same time; the batch is collated into memory that is used again, and nothing travels.
+
+    Args:
+        setup: What to read and how.
+        order: Indices of one batch after the other.
+        options: How batches are handed out.
+    """
+
+    def __init__(
+        self, setup: ThreadSetup, order: Iterator[Any], options: ThreadOptions
+    ) -> None:
+        self._setup = setup
+        self._order = order
+        self._options = options
+        self._pending: dict[int, Job] = {}  # in the order in which they were given out
+        self._done: set[int] = set()
+        self._arrived: deque[int] = deque()
+        self._arrival = threading.Condition()
+        self._number = 0
+        self._turn = 0
+        self._loads = [0] * setup.num_workers
+        self._ended_workers: set[int] = set()
+        self._order_is_ended = False
+        self._is_closed = False
+        self._num_dropped = 0
+        self._was_told_of_repeats = False
+        self._workers = ThreadWorkers(setup, self._note_done)
+        self._submit()
+
+    def __next__(self) -> Batch:
+        """Return the next batch, waiting for it.
+
+        Raises:
+            StopIteration: At the end of the pass.
+            WorkerTimeoutError: If no batch came in time.
+        """
+        while True:
+            if ready := self._open_next():
+                return ready[0]
+            if not self._pending:
+                self._finish()
+                raise StopIteration
+            self._wait()
+
+    def next_if_ready(self) -> list[Batch]:
+        """Return the next batch in a list, or an empty list if that would mean to wait."""
+        return self._open_next()
+
+    def close(self) -> None:
+        """Cancel what is under way and end the threads."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._workers.close()
+        self._pending.clear()
+
+    def _note_done(self, job: Job | None) -> None:
+        with self._arrival:
+            if job is not None:
+                self._arrived.append(job.number)
+            self._arrival.notify()
+
+    def _open_next(self) -> list[Batch]:
+        while (job := self._next_done()) is not None:
+            if job.worker is not None:
+                self._loads[job.worker] -= 1
+                if job.is_end:
+                    self._ended_workers.add(job.worker)
+                    self._num_dropped += job.num_dropped
+            self._submit()
+            self._note_skipped(job)
+            if job.failures:
+                failure = job.failures[min(job.failures)]
+                failure.error.add_note(f"Raised in {self._place_of(job, failure.worker)}.")
+                raise failure.error
+            if job.batch:
+                return job.batch
+        return []
+
+    def _next_done(self) -> Job | None:
+        if self._workers.unstarted:
+            failure = self._workers.unstarted[0]
+            failure.error.add_note(
+                f"Raised in DataLoader worker thread {failure.worker}, which did not start."
+            )
+            raise failure.error
+        if self._workers.is_repeated and not self._was_told_of_repeats:
+            self._was_told_of_repeats = True
+            if self._setup.worker_init_fn is None:
+                warn_of_repeats(self._setup.num_workers)
+        if not self._options.in_order:
+            return self._pending.pop(self._arrived.popleft()) if self._arrived else None
+        while self._arrived:
+            self._done.add(self._arrived.popleft())
+        first = next(iter(self._pending), None)
+        if first not in self._done:
+            return None
+        self._done.discard(first)
+        return self._pending.pop(first)
+
+    def _submit(self) -> None:
+        most = self._options.prefetch_factor * self._setup.num_workers
+        while len(self._pending) < most and not self._order_is_ended:
+            worker = self._choose_worker()
+            if worker is None and self._setup.plan.is_iterable:
+                return
+            try:
+                indices = next(self._order)
+            except StopIteration:
+                self._order_is_ended = True
+                return
+            job = Job(self._number, indices, worker)
+            self._number += 1
+            self._pending[job.number] = job
+            self._workers.do(job)
+
+    def _choose_worker(self) -> int | None:
+        """Return whose turn it is, for an iterable dataset: each worker has its own share."""
+        if not self._setup.plan.is_iterable:
+            return None
+        count = self._setup.num_workers
+        for step in range(count):
+            worker = (self._turn + step) % count
+            is_free = self._loads[worker] < self._options.prefetch_factor
+            if worker not in self._ended_workers and is_free:
+                self._turn = (worker + 1) % count
+                self._loads[worker] += 1
+                return worker
+        return None
+
+    def _wait(self) -> None:
+        started = time.monotonic()
+        patience = self._options.stall_seconds
+        timeout = self._options.timeout_seconds
+        with self._arrival:
+            while not self._arrived and not self._workers.unstarted:
+                limit = min(patience, timeout) if timeout else patience
+                if self._arrival.wait(max(0.0, started + limit - time.monotonic())):
+                    continue
+                waited = time.monotonic() - started
+                if timeout and waited >= timeout:
+                    raise WorkerTimeoutError(
+                        f"DataLoader timed out after {timeout:g} seconds. {self._whereabouts()}"
+                    )
+                if waited >= patience:
+                    patience *= 2
+                    logger.warning("No batch for %.0f seconds. %s", waited, self._whereabouts())
+
+    def _note_skipped(self, job: Job) -> None:
+        for skip in chain.from_iterable(job.skipped):
+            self._options.skipped.append(skip)
+            logger.warning(
+                "Skipped the sample at index %s (batch %d): %s",
+                skip.index,
+                job.number,
+                skip.error,
+            )
+
+    def _finish(self) -> None:
+        plan = self._setup.plan
+        if plan.is_iterable and plan.drop_last:
+            warn_of_drops(self._num_dropped, self._setup.num_workers)
+
+    def _place_of(self, job: Job, worker: int) -> str:
+        setup = self._setup
+        return (
+            f"DataLoader worker thread {worker}, rank {setup.rank}, batch {job.number} of epoch "
+            f"{setup.scope.epoch}, {name_samples(job.indices)}"
+        )
+
+    def _whereabouts(self) -> str:
+        return "\n".join(
+            f"Worker thread {worker} is at batch {job.number}, {name_samples(job.indices)}. It "
+            f"is here:\n{stack}"
+            for worker, (job, stack) in self._workers.stacks().items()
+        )
