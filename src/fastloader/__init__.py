@@ -11,30 +11,35 @@ if TYPE_CHECKING:
     from fastloader._settings import LoaderSettings
     from fastloader._split import split
     from fastloader.datasets import OMEArrowDataset
+    from fastloader.writing import convert, write_images
 
 __all__ = [
     "FastLoader",
     "LoaderSettings",
     "Loaders",
     "OMEArrowDataset",
+    "convert",
     "create_loaders",
     "errors",
     "evaluation_loader",
     "seed_everything",
     "split",
     "train_loader",
+    "write_images",
 ]
 
 _HOMES = {
     "FastLoader": "fastloader._loader",
     "LoaderSettings": "fastloader._settings",
     "Loaders": "fastloader._presets",
+    "convert": "fastloader.writing",
     "create_loaders": "fastloader._presets",
     "evaluation_loader": "fastloader._presets",
     "OMEArrowDataset": "fastloader.datasets",
     "seed_everything": "fastloader._seeding",
     "split": "fastloader._split",
     "train_loader": "fastloader._presets",
+    "write_images": "fastloader.writing",
 }
 
 

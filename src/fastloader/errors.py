@@ -9,6 +9,7 @@ Each inherits from `FastLoaderError` and from the standard type that a caller wo
     ├── StatisticsError       ValueError     statistics that do not belong to these images
     ├── SourceError           OSError        a file that cannot be read
     │   └── ImageDataError    + ValueError   pixels or metadata of a row that make no sense
+    ├── DestinationError      OSError        a file that cannot be written
     ├── MissingExtraError     ImportError    an optional package that is not installed
     ├── UnpicklableError      TypeError      something that must travel to a worker and cannot
     ├── SharedMemoryError     RuntimeError   shared memory that cannot be had
@@ -19,6 +20,7 @@ Each inherits from `FastLoaderError` and from the standard type that a caller wo
 
 __all__ = [
     "DatasetCheckError",
+    "DestinationError",
     "EmptyEpochError",
     "FastLoaderError",
     "ImageDataError",
@@ -60,6 +62,10 @@ class SourceError(FastLoaderError, OSError):
 
 class ImageDataError(SourceError, ValueError):
     """Pixels or metadata of a row make no sense; the message names file, column and row."""
+
+
+class DestinationError(FastLoaderError, OSError):
+    """A file or table cannot be written."""
 
 
 class MissingExtraError(FastLoaderError, ImportError):

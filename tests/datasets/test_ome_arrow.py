@@ -316,7 +316,7 @@ def test_preloading_is_silent_when_piped(path, capfd):
 def test_preloading_shows_its_progress_when_asked_and_leaves_no_thread(
     path, capfd, monkeypatch
 ):
-    monkeypatch.setattr("fastloader.datasets._progress_bar._QUIET_SECONDS", 0)
+    monkeypatch.setattr("fastloader._progress_bar._QUIET_SECONDS", 0)
     OMEArrowDataset(path)  # Arrow keeps threads of its own from the first read on
     num_threads = psutil.Process().num_threads()
 

@@ -13,6 +13,7 @@ import torch
 
 from fastloader._fork_gate import ForkGate
 from fastloader._machine import Machine, read_machine
+from fastloader._progress_bar import Progress, progress_bar
 from fastloader.cache import (
     ImageCache,
     PackedImages,
@@ -24,7 +25,6 @@ from fastloader.cache import (
     open_shared_cache,
 )
 from fastloader.datasets._background_fill import BackgroundFill
-from fastloader.datasets._progress_bar import Progress, progress_bar
 from fastloader.errors import SharedMemoryError
 from fastloader.shm import MemoryWriter, ProcessLock, can_send_memory_files
 from fastloader.sources import GroupedSource, ImageSource, ImageTable, WritePixels

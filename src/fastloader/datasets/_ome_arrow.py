@@ -14,6 +14,7 @@ import torch
 from torch.utils.data import Dataset, default_collate
 
 from fastloader._buffers import empty_batch
+from fastloader._progress_bar import Progress
 from fastloader.cache import default_cache_folder
 from fastloader.datasets._axes import as_stored, choose_axes, sample_shape
 from fastloader.datasets._image_choice import (
@@ -26,7 +27,6 @@ from fastloader.datasets._image_store import ImageStore, StoreOptions
 from fastloader.datasets._join import JoinKeys
 from fastloader.datasets._label_choice import choose_labels
 from fastloader.datasets._labels import LabelMapping
-from fastloader.datasets._progress_bar import Progress
 from fastloader.datasets._sample_columns import SampleColumns
 from fastloader.errors import SettingsError, ShapeError
 from fastloader.sources import (

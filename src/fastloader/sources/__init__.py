@@ -4,8 +4,10 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from fastloader.sources._conditions import columns_of, matching_rows
+from fastloader.sources._extras import import_extra
 from fastloader.sources._format import Format
 from fastloader.sources._ome_arrow_schema import ome_arrow_type
+from fastloader.sources._ome_arrow_table import PIXEL_TYPES
 from fastloader.sources._open import FORMATS, SourcePath, open_source
 from fastloader.sources._parquet import ParquetSource
 from fastloader.sources._protocol import (
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FORMATS",
+    "PIXEL_TYPES",
     "ColumnValues",
     "Format",
     "GroupedSource",
@@ -33,6 +36,7 @@ __all__ = [
     "TiffFolder",
     "WritePixels",
     "columns_of",
+    "import_extra",
     "matching_rows",
     "ome_arrow_type",
     "open_source",

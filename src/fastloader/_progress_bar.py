@@ -27,12 +27,12 @@ class ProgressBar(tqdm):  # type: ignore[misc]
 
 
 def progress_bar(
-    total: int, progress: Progress, *, what: str = "Preloading", unit: str = " images"
+    total: int | None, progress: Progress, *, what: str = "Preloading", unit: str = " images"
 ) -> ProgressBar:
     """Return a bar that appears after two seconds.
 
     Args:
-        total: How much there is to do.
+        total: How much there is to do; None if nobody knows.
         progress: Whether to show it; "auto" shows it in a terminal.
         what: What is done.
         unit: What is counted.

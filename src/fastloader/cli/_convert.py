@@ -1,0 +1,93 @@
+"""``fastloader convert``: images from any source to an OME-Arrow table."""
+
+import argparse
+import time
+from typing import Any
+
+from fastloader.cli._report import Report
+from fastloader.errors import SettingsError
+
+__all__ = ["add_parser", "run"]
+
+
+def add_parser(subparsers: Any) -> argparse.ArgumentParser:
+    """Add the subcommand's arguments.
+
+    Args:
+        subparsers: What `argparse.ArgumentParser.add_subparsers` gave.
+    """
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "convert",
+        help="write images from any source as an OME-Arrow table",
+        description=(
+            "Write images, with the columns beside them, as an OME-Arrow table. The ending of "
+            "DESTINATION tells the format: .parquet, .lance, .duckdb, .vortex or .arrow. Pixels "
+            "keep their type and every bit."
+        ),
+    )
+    parser.add_argument("source", nargs="+", help="file or folder of images, or several files")
+    parser.add_argument("destination", help="table to write")
+    parser.add_argument("--format", help="what to write; by the ending when left out")
+    parser.add_argument("--source-format", help="what SOURCE is; found when left out")
+    parser.add_argument("--image-column", help="column of the images, if there are several")
+    parser.add_argument(
+        "--option",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="option of the source's format; may be given several times",
+    )
+    parser.add_argument(
+        "--compression", choices=("zstd", "lz4", "none"), default="zstd", help="default: zstd"
+    )
+    parser.add_argument(
+        "--rows-per-group", type=int, metavar="N", help="images stored together; 16 to 64"
+    )
+    parser.add_argument("--overwrite", action="store_true", help="replace DESTINATION")
+    parser.add_argument("--quiet", action="store_true", help="show no progress bar")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    return parser
+
+
+def run(arguments: argparse.Namespace) -> Report:
+    """Convert, and tell what was written.
+
+    Args:
+        arguments: As parsed.
+
+    Raises:
+        SettingsError: If an option is not of the form ``NAME=VALUE``.
+    """
+    from fastloader.writing import convert  # noqa: PLC0415 - help needs no Arrow
+
+    options = {}
+    for option in arguments.option:
+        name, sign, value = option.partition("=")
+        if not sign:
+            raise SettingsError(f"--option {option}: expected NAME=VALUE.")
+        options[name] = int(value) if value.isdecimal() else value
+    single = len(arguments.source) == 1
+    start = time.perf_counter()
+    written = convert(
+        arguments.source[0] if single else arguments.source,
+        arguments.destination,
+        image_column=arguments.image_column,
+        source_format=arguments.source_format,
+        source_options=options,
+        format=arguments.format,
+        compression=None if arguments.compression == "none" else arguments.compression,
+        rows_per_group=arguments.rows_per_group,
+        overwrite=arguments.overwrite,
+        progress=False if arguments.quiet else "auto",
+    )
+    seconds = time.perf_counter() - start
+    return Report(
+        f"{written.path}: {written.num_images} images, {written.num_bytes / 1e6:.1f} MB, "
+        f"{seconds:.1f} s",
+        {
+            "path": str(written.path),
+            "num_images": written.num_images,
+            "num_bytes": written.num_bytes,
+            "seconds": round(seconds, 3),
+        },
+    )

@@ -1,0 +1,46 @@
+"""Parses the command line, runs one subcommand, and turns errors into exit codes."""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+
+from fastloader.cli import _convert
+from fastloader.errors import FastLoaderError
+
+__all__ = ["FAILED", "INTERRUPTED", "main"]
+
+FAILED = 1
+"""Exit code when the subcommand could not do its work; 2 is argparse's for a wrong usage."""
+INTERRUPTED = 130
+"""Exit code after Ctrl-C, as shells have it."""
+
+_COMMANDS = (_convert,)
+"""Modules with ``add_parser`` and ``run``, in the order of the help."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a subcommand and return the exit code.
+
+    Args:
+        arguments: The command line without the program's name; that of the process if None.
+    """
+    parser = argparse.ArgumentParser(
+        prog="fastloader", description="Fast data loading for PyTorch."
+    )
+    subparsers = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    for command in _COMMANDS:
+        command.add_parser(subparsers).set_defaults(run=command.run)
+    parsed = parser.parse_args(arguments)
+    try:
+        report = parsed.run(parsed)
+    except FastLoaderError as error:
+        print(f"fastloader: {error}", file=sys.stderr)
+        if parsed.json:
+            print(json.dumps({"error": type(error).__name__, "message": str(error)}))
+        return FAILED
+    except KeyboardInterrupt:
+        print("fastloader: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    print(json.dumps(report.values) if parsed.json else report.text)
+    return 0

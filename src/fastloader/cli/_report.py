@@ -1,0 +1,17 @@
+"""What a subcommand tells: for people, and for programs."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["Report"]
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The result of a subcommand."""
+
+    text: str
+    """For people."""
+    values: Mapping[str, Any]
+    """For programs (``--json``)."""

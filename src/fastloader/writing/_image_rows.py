@@ -1,0 +1,258 @@
+"""Images to write, a few rows at a time: from a source, an array or a dataset."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from fastloader._machine import read_machine
+from fastloader.errors import SettingsError, ShapeError
+from fastloader.shm import MemoryFile, MemoryWriter
+from fastloader.sources import ColumnValues, ImageSource
+from fastloader.writing._image_column import Image
+
+__all__ = ["ImageRows", "RowBlock", "SampleRows", "SourceRows", "default_axes"]
+
+Integers: TypeAlias = npt.NDArray[np.int64]
+STORED_AXES = "TCZYX"
+_DEFAULT_AXES = {2: "YX", 3: "CYX", 4: "CZYX", 5: "TCZYX"}
+
+
+@dataclass(frozen=True, slots=True)
+class RowBlock:
+    """Some rows that follow each other."""
+
+    images: Sequence[Image | None]
+    """Pixels with axes T, C, Z, Y, X; None for a row without image."""
+    channel_names: Sequence[Sequence[str | None]]
+    """Of each image; none at all if they have no names."""
+    columns: Mapping[str, ColumnValues] = field(default_factory=dict)
+    """Values of the other columns."""
+
+
+class ImageRows(Protocol):
+    """Rows with an image each and columns beside it."""
+
+    @property
+    def num_rows(self) -> int | None:
+        """How many there are; None if nobody knows yet."""
+        ...
+
+    def first_size_bytes(self) -> int:
+        """Return how large an image is, about; 0 if there is none."""
+        ...
+
+    def blocks(self, num_rows: int) -> Iterator[RowBlock]:
+        """Yield all rows in order.
+
+        Args:
+            num_rows: Rows of each block but the last.
+        """
+        ...
+
+
+class SourceRows:
+    """The rows of an image source, each block decoded on all cores."""
+
+    def __init__(self, source: ImageSource) -> None:
+        """Read what stands beside the images.
+
+        Args:
+            source: Images and columns.
+        """
+        self._source = source
+        self._table = source.read_table()
+        self._channel_names = source.read_channel_names()
+        self._columns = {name: source.read_column(name) for name in source.column_names}
+
+    @property
+    def num_rows(self) -> int:
+        """How many there are."""
+        return self._source.num_rows
+
+    def first_size_bytes(self) -> int:
+        """Return the mean size of an image."""
+        sizes = self._table.shapes.prod(axis=1) * self._table.item_sizes
+        return int(sizes.mean()) if len(sizes) else 0
+
+    def blocks(self, num_rows: int) -> Iterator[RowBlock]:
+        """Yield all rows in order.
+
+        Args:
+            num_rows: Rows of each block but the last.
+        """
+        for start in range(0, self.num_rows, num_rows):
+            rows = np.arange(start, min(start + num_rows, self.num_rows))
+            part = slice(start, start + len(rows))
+            columns = {name: values[part] for name, values in self._columns.items()}
+            yield RowBlock(self._decode(rows), self._channel_names[part], columns)
+
+    def _decode(self, rows: Integers) -> list[Image | None]:
+        table = self._table
+        sizes = table.shapes[rows].prod(axis=1) * table.item_sizes[rows]
+        offsets = np.cumsum(sizes) - sizes
+        has_image = table.has_image[rows]
+        # A memory file, since sources can decode to it by child processes.
+        with MemoryFile.create(max(1, int(sizes.sum()))) as file:
+            self._source.read_images(
+                rows[has_image],
+                offsets[has_image],
+                MemoryWriter(file),
+                num_threads=read_machine().rank_cpus,
+            )
+            content = np.frombuffer(file.map(), np.uint8)
+        images: list[Image | None] = []
+        for row, offset, size in zip(
+            rows.tolist(), offsets.tolist(), sizes.tolist(), strict=True
+        ):
+            dtype = table.dtypes[int(table.dtype_codes[row])]
+            pixels = content[offset : offset + size]
+            shape = table.shapes[row].tolist()
+            images.append(np.ndarray(shape, dtype, pixels) if size else None)
+        return images
+
+
+class SampleRows:
+    """Samples of a dataset, or images of an array."""
+
+    def __init__(
+        self,
+        samples: Iterable[Any],
+        axes: str | None,
+        channel_names: Sequence[str] | None,
+        columns: Mapping[str, ColumnValues],
+    ) -> None:
+        """Take what to write.
+
+        Args:
+            samples: Each an image, a tuple of an image and labels, or a dict with ``"image"``.
+            axes: Axes of an image, any order of a part of ``"TCZYX"``; by the number of axes
+                if None.
+            channel_names: Of all images, or None.
+            columns: Values beside the images, one each.
+
+        Raises:
+            SettingsError: If `axes` are no axes, or a column is too short.
+        """
+        if axes is not None and (
+            not axes or len(set(axes)) != len(axes) or not set(axes) <= set(STORED_AXES)
+        ):
+            raise SettingsError(
+                f"axes={axes!r}: expected each letter of 'TCZYX' at most once, as in 'CYX'."
+            )
+        self._samples = samples
+        self._axes = axes
+        self._channel_names = list(channel_names or ())
+        self._columns = columns
+        self._num_rows = len(samples) if isinstance(samples, Sized) else None
+        for name, values in columns.items():
+            if self._num_rows is not None and len(values) != self._num_rows:
+                raise SettingsError(
+                    f"columns[{name!r}] has {len(values)} values for {self._num_rows} images."
+                )
+        self._iterator = iter(_iterate(samples, self._num_rows))
+        self._first = [self._parts(sample) for sample in islice(self._iterator, 1)]
+
+    @property
+    def num_rows(self) -> int | None:
+        """How many there are; None if nobody knows yet."""
+        return self._num_rows
+
+    def first_size_bytes(self) -> int:
+        """Return the size of the first image."""
+        return self._first[0][0].nbytes if self._first else 0
+
+    def blocks(self, num_rows: int) -> Iterator[RowBlock]:
+        """Yield all rows in order, once.
+
+        Args:
+            num_rows: Rows of each block but the last.
+        """
+        start = 0
+        while True:
+            samples = self._first
+            self._first = []
+            samples += [
+                self._parts(sample)
+                for sample in islice(self._iterator, num_rows - len(samples))
+            ]
+            if not samples:
+                return
+            columns: dict[str, ColumnValues] = {
+                name: values[start : start + len(samples)]
+                for name, values in self._columns.items()
+            }
+            for name in samples[0][1]:
+                columns[name] = [beside[name] for _, beside in samples]
+            images = [image for image, _ in samples]
+            yield RowBlock(images, [self._channel_names] * len(images), columns)
+            start += len(samples)
+
+    def _parts(self, sample: Any) -> tuple[Image, dict[str, Any]]:
+        """Return the image of a sample and what is beside it."""
+        beside: dict[str, Any] = {}
+        if isinstance(sample, Mapping):
+            beside = dict(sample)
+            sample = beside.pop("image", None)
+        elif isinstance(sample, tuple | list):
+            sample, *labels = sample
+            names = (
+                ["label"] if len(labels) == 1 else [f"label_{i}" for i in range(len(labels))]
+            )
+            beside = dict(zip(names, labels, strict=True))
+        image = _as_stored(np.asarray(sample), self._axes)
+        return image, {name: _plain(value) for name, value in beside.items()}
+
+
+def default_axes(num_axes: int) -> str:
+    """Return the axes of an image that has this many.
+
+    Args:
+        num_axes: Of one image.
+
+    Raises:
+        ShapeError: If that is not 2 to 5.
+    """
+    if num_axes not in _DEFAULT_AXES:
+        raise ShapeError(
+            f"Expected images with 2 to 5 axes (YX, CYX, CZYX or TCZYX), or axes= that says "
+            f"what they are, but got {num_axes}."
+        )
+    return _DEFAULT_AXES[num_axes]
+
+
+def _iterate(samples: Any, num_rows: int | None) -> Iterator[Any]:
+    # A map-style dataset without __iter__ would be asked for ever: it need not raise IndexError.
+    if num_rows is None or hasattr(samples, "__iter__"):
+        yield from samples
+        return
+    for index in range(num_rows):
+        yield samples[index]
+
+
+def _as_stored(image: npt.NDArray[Any], axes: str | None) -> Image:
+    """Return an image with axes T, C, Z, Y, X, in native byte order.
+
+    Raises:
+        ShapeError: If it has not as many axes as `axes` says.
+    """
+    axes = default_axes(image.ndim) if axes is None else axes
+    if len(axes) != image.ndim:
+        raise ShapeError(f"axes={axes!r}, but an image has the shape {image.shape}.")
+    present = [axis for axis in STORED_AXES if axis in axes]
+    image = image.transpose([axes.index(axis) for axis in present])
+    for place, axis in enumerate(STORED_AXES):
+        if axis not in axes:
+            image = np.expand_dims(image, place)
+    return image.astype(image.dtype.newbyteorder("="), copy=False)
+
+
+def _plain(value: Any) -> Any:
+    """Return a label as Arrow takes it."""
+    if isinstance(value, torch.Tensor | np.ndarray | np.generic):
+        return value.tolist()
+    return value

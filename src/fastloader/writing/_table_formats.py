@@ -1,0 +1,136 @@
+"""Writes a stream of record batches as a table of any format."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from fastloader.errors import SettingsError
+from fastloader.sources import import_extra
+
+__all__ = ["TABLE_FORMATS", "TableFormat", "choose_format"]
+
+Batches: TypeAlias = Iterable[pa.RecordBatch]
+WriteTable: TypeAlias = Callable[[Path, pa.Schema, Batches, str | None], None]
+
+
+@dataclass(frozen=True, slots=True)
+class TableFormat:
+    """A format that tables can be written in."""
+
+    suffixes: tuple[str, ...]
+    """Endings of names, the usual one first."""
+    write: WriteTable
+    """Takes a path that does not exist, schema, record batches and the name of a codec."""
+    is_compressed_by: tuple[str | None, ...]
+    """Codecs there are to choose from."""
+
+
+def _write_parquet(
+    path: Path, schema: pa.Schema, batches: Batches, compression: str | None
+) -> None:
+    with pq.ParquetWriter(
+        path,
+        schema,
+        compression=compression or "none",
+        # A dictionary of pixels would be all of them, once more in memory.
+        use_dictionary=[name for name in _leaves(schema) if not name.endswith("pixel_bytes")],
+        write_page_checksum=True,
+    ) as writer:
+        for batch in batches:
+            writer.write_batch(batch, row_group_size=max(1, batch.num_rows))
+
+
+def _write_ipc(
+    path: Path, schema: pa.Schema, batches: Batches, compression: str | None
+) -> None:
+    options = pa.ipc.IpcWriteOptions(compression=compression)
+    with (
+        pa.OSFile(str(path), "wb") as file,
+        pa.ipc.new_file(file, schema, options=options) as w,
+    ):
+        for batch in batches:
+            w.write_batch(batch)
+
+
+def _write_lance(
+    path: Path, schema: pa.Schema, batches: Batches, compression: str | None
+) -> None:
+    del compression  # Lance chooses
+    lance = import_extra("lance", "lance", "Writing Lance")
+    lance.write_dataset(pa.RecordBatchReader.from_batches(schema, batches), str(path))
+
+
+def _write_duckdb(
+    path: Path, schema: pa.Schema, batches: Batches, compression: str | None
+) -> None:
+    del compression  # DuckDB chooses
+    duckdb = import_extra("duckdb", "duckdb", "Writing DuckDB")
+    reader = pa.RecordBatchReader.from_batches(schema, batches)
+    with duckdb.connect(str(path)) as connection:
+        connection.register("fastloader_rows", reader)
+        connection.execute("create table images as select * from fastloader_rows")
+        connection.unregister("fastloader_rows")
+
+
+def _write_vortex(
+    path: Path, schema: pa.Schema, batches: Batches, compression: str | None
+) -> None:
+    del compression  # Vortex chooses
+    io = import_extra("vortex.io", "vortex", "Writing Vortex")
+    io.write(pa.RecordBatchReader.from_batches(schema, batches), str(path))
+
+
+TABLE_FORMATS: Mapping[str, TableFormat] = {
+    "parquet": TableFormat((".parquet", ".pq"), _write_parquet, ("zstd", "lz4", None)),
+    "ipc": TableFormat((".arrow", ".feather", ".ipc"), _write_ipc, ("zstd", "lz4", None)),
+    "lance": TableFormat((".lance",), _write_lance, ("zstd",)),
+    "duckdb": TableFormat((".duckdb", ".ddb", ".db"), _write_duckdb, ("zstd",)),
+    "vortex": TableFormat((".vortex", ".vtx"), _write_vortex, ("zstd",)),
+}
+"""Formats by name."""
+
+
+def choose_format(path: Path, name: str | None, compression: str | None) -> TableFormat:
+    """Return the format to write.
+
+    Args:
+        path: Where to; its ending tells the format if `name` does not.
+        name: A name of `TABLE_FORMATS`, or None.
+        compression: Codec asked for.
+
+    Raises:
+        SettingsError: If there is no such format, or it has no such codec.
+    """
+    if name is None:
+        endings = path.name.lower()
+        fits = [known for known, one in TABLE_FORMATS.items() if endings.endswith(one.suffixes)]
+        name = fits[0] if fits else None
+    if name is None or name not in TABLE_FORMATS:
+        endings = ", ".join(one.suffixes[0] for one in TABLE_FORMATS.values())
+        raise SettingsError(
+            f"{path} does not tell its format: expected a name that ends in one of {endings}, "
+            f"or format= with one of {', '.join(TABLE_FORMATS)}."
+        )
+    chosen = TABLE_FORMATS[name]
+    if compression not in chosen.is_compressed_by:
+        raise SettingsError(
+            f"compression={compression!r}: {name} can have "
+            f"{', '.join(map(str, chosen.is_compressed_by))}."
+        )
+    return chosen
+
+
+def _leaves(schema: pa.Schema) -> list[str]:
+    """Return the dotted paths of all columns of numbers, texts or bytes, as Parquet has them."""
+    metadata = pq.ParquetFile(_empty_file(schema)).schema
+    return [metadata.column(position).path for position in range(len(metadata))]
+
+
+def _empty_file(schema: pa.Schema) -> pa.BufferReader:
+    sink = pa.BufferOutputStream()
+    pq.ParquetWriter(sink, schema).close()
+    return pa.BufferReader(sink.getvalue())

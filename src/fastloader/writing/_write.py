@@ -1,0 +1,250 @@
+"""Writes images as an OME-Arrow table: streamed, whole or not at all."""
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import pyarrow as pa
+
+from fastloader._progress_bar import Progress, ProgressBar, progress_bar
+from fastloader.errors import DestinationError, FastLoaderError, SettingsError
+from fastloader.sources import ColumnValues, SourcePath, open_source
+from fastloader.writing._atomic import replacing
+from fastloader.writing._image_column import VERSION, image_column
+from fastloader.writing._image_rows import ImageRows, RowBlock, SampleRows, SourceRows
+from fastloader.writing._table_formats import choose_format
+
+__all__ = ["Compression", "WrittenTable", "convert", "write_images"]
+
+Compression: TypeAlias = Literal["zstd", "lz4"] | None
+
+_IMAGE_COLUMN = "ome_arrow"  # as ome-arrow's readers expect it
+_MIN_ROWS, _MAX_ROWS = 16, 64
+_GROUP_BYTES = 16 << 20
+"""Pixels of a row group, about, within the bounds above."""
+_MAX_GROUP_BYTES = 512 << 20
+"""Of few large images: the most to hold at once, several times over while it is compressed."""
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenTable:
+    """What was written."""
+
+    path: Path
+    """The file or folder."""
+    num_images: int
+    """Rows, with and without an image."""
+    num_bytes: int
+    """Size on disk."""
+
+
+def convert(
+    source: SourcePath | Sequence[SourcePath],
+    destination: str | os.PathLike[str],
+    *,
+    image_column: str | None = None,
+    source_format: str | None = None,
+    source_options: Mapping[str, Any] | None = None,
+    format: str | None = None,  # noqa: A002 - as in OMEArrowDataset
+    compression: Compression = "zstd",
+    rows_per_group: int | None = None,
+    overwrite: bool = False,
+    progress: Progress = "auto",
+) -> WrittenTable:
+    """Write images from any source as an OME-Arrow table, with the columns beside them.
+
+    Pixels keep their type and every bit, as byte chunks, which are several times faster to read
+    than lists of numbers. Memory does not grow with the number of images. The destination
+    appears when it is complete.
+
+    Args:
+        source: A file or folder of images, or several files that follow one another.
+        destination: Table to write: ``.parquet``, ``.lance``, ``.duckdb``, ``.vortex`` or
+            ``.arrow``.
+        image_column: Column of the images, where `source` is a table with several.
+        source_format: What `source` is (`fastloader.sources.FORMATS`); found when left out.
+        source_options: Options of the source's format.
+        format: What to write; by the ending of `destination` when left out.
+        compression: Of Parquet and Arrow files; the other formats choose.
+        rows_per_group: Images that are stored, and later read, together; 16 to 64 when left
+            out, by their size.
+        overwrite: Replace what is at `destination`, once the new table is complete.
+        progress: Show a bar if it takes more than two seconds; "auto" shows it in a terminal.
+
+    Raises:
+        SourceError: If an image cannot be read.
+        SettingsError: If an option does not fit.
+        DestinationError: If the table cannot be written.
+        MissingExtraError: If a format needs a package that is not installed.
+
+    Examples:
+        >>> convert("data/nf1_cells.parquet", "cells.arrow").num_images
+        336
+    """
+    opened = open_source(
+        source, image_column, format=source_format, **dict(source_options or {})
+    )
+    return _write(
+        SourceRows(opened),
+        destination,
+        format,
+        compression,
+        rows_per_group,
+        overwrite,
+        progress,
+    )
+
+
+def write_images(
+    images: Iterable[Any],
+    destination: str | os.PathLike[str],
+    *,
+    axes: str | None = None,
+    channel_names: Sequence[str] | None = None,
+    columns: Mapping[str, ColumnValues] | None = None,
+    format: str | None = None,  # noqa: A002 - as in OMEArrowDataset
+    compression: Compression = "zstd",
+    rows_per_group: int | None = None,
+    overwrite: bool = False,
+    progress: Progress = "auto",
+) -> WrittenTable:
+    """Write images as an OME-Arrow table: of an array, a list, a generator or a dataset.
+
+    Args:
+        images: An array with images along its first axis, or anything that gives samples: an
+            image, a tuple of an image and labels, or a dict with ``"image"``. Labels become
+            the column ``label``, or ``label_0`` and so on; other keys columns of their names.
+        destination: Table to write, as for `convert`.
+        axes: Axes of an image, any order of a part of ``"TCZYX"``. When left out, ``"YX"``,
+            ``"CYX"``, ``"CZYX"`` or ``"TCZYX"`` by their number.
+        channel_names: Names of the channels of all images.
+        columns: Further columns, a value for each image.
+        format: What to write; by the ending of `destination` when left out.
+        compression: Of Parquet and Arrow files; the other formats choose.
+        rows_per_group: Images that are stored, and later read, together; 16 to 64 when left
+            out, by their size.
+        overwrite: Replace what is at `destination`, once the new table is complete.
+        progress: Show a bar if it takes more than two seconds; "auto" shows it in a terminal.
+
+    Raises:
+        ShapeError: If an image does not have the axes, or is of no pixel type.
+        SettingsError: If an option does not fit.
+        DestinationError: If the table cannot be written.
+        MissingExtraError: If the format needs a package that is not installed.
+
+    Examples:
+        >>> import numpy as np
+        >>> images = np.zeros((10, 2, 64, 64), np.uint8)
+        >>> write_images(images, "zeros.parquet", columns={"plate": ["a"] * 10}).num_images
+        10
+    """
+    rows = SampleRows(images, axes, channel_names, columns or {})
+    return _write(rows, destination, format, compression, rows_per_group, overwrite, progress)
+
+
+def _write(
+    rows: ImageRows,
+    destination: str | os.PathLike[str],
+    format_name: str | None,
+    compression: Compression,
+    rows_per_group: int | None,
+    overwrite: bool,
+    progress: Progress,
+) -> WrittenTable:
+    target = Path(destination)
+    chosen = choose_format(target, format_name, compression)
+    if rows_per_group is not None and rows_per_group < 1:
+        raise SettingsError(f"rows_per_group={rows_per_group}: expected 1 or more.")
+    num_rows = rows_per_group or _choose_rows(rows.first_size_bytes())
+    with (
+        replacing(target, overwrite=overwrite) as path,
+        progress_bar(rows.num_rows, progress, what="Writing") as bar,
+    ):
+        stream = _Stream(rows, num_rows, bar)
+        try:
+            chosen.write(path, stream.schema, stream, compression)
+        except FastLoaderError:
+            raise
+        except Exception as error:
+            stream.raise_own_error()
+            raise DestinationError(f"{target} cannot be written ({error}).") from error
+        stream.raise_own_error()
+    return WrittenTable(target, stream.num_images, _size_bytes(target))
+
+
+class _Stream:
+    """Record batches of images, made when they are asked for."""
+
+    def __init__(self, rows: ImageRows, num_rows: int, bar: ProgressBar) -> None:
+        self._blocks = rows.blocks(num_rows)
+        self._bar = bar
+        self._error: BaseException | None = None
+        self._types: dict[str, pa.DataType] = {}
+        self.num_images = 0
+        first = next(self._blocks, None)
+        start = first or RowBlock([], [])
+        self._pending = [start] if first else []
+        batch = self._batch(start)
+        self._types = {field.name: field.type for field in batch.schema}
+        self.schema = batch.schema.with_metadata({
+            "ome.arrow.type": "ome.arrow",
+            "ome.arrow.version": VERSION,
+        })
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        try:
+            pending, self._pending = self._pending, []
+            for block in chain(pending, self._blocks):
+                batch = self._batch(block)
+                self.num_images += batch.num_rows
+                yield batch
+                self._bar.advance(batch.num_rows)
+        except Exception as error:
+            self._error = error  # the formats' writers would raise others in its place
+            raise
+
+    def raise_own_error(self) -> None:
+        """Raise what went wrong while images were made.
+
+        Raises:
+            Exception: That.
+        """
+        if self._error is not None:
+            raise self._error
+
+    def _batch(self, block: RowBlock) -> pa.RecordBatch:
+        first = self.num_images
+        names = [str(row) for row in range(first, first + len(block.images))]
+        if _IMAGE_COLUMN in block.columns:
+            raise SettingsError(
+                f"A column beside the images is called {_IMAGE_COLUMN!r}, as the column of the "
+                f"images will be: rename it."
+            )
+        columns = {_IMAGE_COLUMN: image_column(block.images, names, block.channel_names)}
+        for name, values in block.columns.items():
+            columns[name] = self._column(name, values)
+        return pa.RecordBatch.from_pydict(columns)
+
+    def _column(self, name: str, values: ColumnValues) -> pa.Array:
+        try:
+            return pa.array(values, self._types.get(name))
+        except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
+            kind = self._types.get(name, "one Arrow type")
+            raise SettingsError(
+                f"Column {name!r}, rows from {self.num_images}: the values are not of {kind}, "
+                f"as those before ({error})."
+            ) from error
+
+
+def _choose_rows(image_bytes: int) -> int:
+    """Return how many images make a row group."""
+    num_rows = min(_MAX_ROWS, max(_MIN_ROWS, _GROUP_BYTES // max(1, image_bytes)))
+    return max(1, min(num_rows, _MAX_GROUP_BYTES // max(1, image_bytes)))
+
+
+def _size_bytes(path: Path) -> int:
+    files = [path] if path.is_file() else path.rglob("*")
+    return sum(file.stat().st_size for file in files if file.is_file())

@@ -1,0 +1,391 @@
+"""Tables of images are written bit by bit as they were, whole or not at all."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.utils.data import TensorDataset
+
+from fastloader import OMEArrowDataset, convert, write_images
+from fastloader.errors import DestinationError, ImageDataError, SettingsError, ShapeError
+from fastloader.sources import PIXEL_TYPES
+from fastloader.writing import TABLE_FORMATS
+from tests.ome_arrow_tables import ome_arrow_value, random_image, read_as_py
+from tests.ome_arrow_tables import write_images as write
+
+ENDINGS = ["parquet", "arrow", "lance", "duckdb", "vortex"]
+EXTRAS = {"lance": "lance", "duckdb": "duckdb", "vortex": "vortex"}
+every_format = pytest.mark.parametrize("ending", ENDINGS)
+
+
+def read_table(path):
+    """Read a table with the format's own package."""
+    ending = path.suffix[1:]
+    if ending == "parquet":
+        return pq.read_table(path)
+    if ending == "arrow":
+        return pa.ipc.open_file(path).read_all()
+    if ending == "lance":
+        return pytest.importorskip("lance").dataset(str(path)).to_table()
+    if ending == "duckdb":
+        with pytest.importorskip("duckdb").connect(str(path), read_only=True) as connection:
+            return connection.sql("from images").to_arrow_table()
+    return pytest.importorskip("vortex").open(str(path)).to_arrow().read_all()
+
+
+def images_in(path):
+    column = read_table(path)["ome_arrow"].combine_chunks()
+    return read_as_py(
+        column.cast(column.type) if isinstance(column, pa.ChunkedArray) else column
+    )
+
+
+def skip_without_extra(ending):
+    if ending in EXTRAS:
+        pytest.importorskip(EXTRAS[ending])
+
+
+def assert_same(expected, actual):
+    assert len(expected) == len(actual)
+    for one, other in zip(expected, actual, strict=True):
+        if one is None:
+            assert other is None
+            continue
+        assert one.dtype == other.dtype
+        assert one.shape == other.shape
+        assert one.tobytes() == other.tobytes()
+
+
+@every_format
+def test_pixels_and_columns_come_back_as_they_were(tmp_path, ending):
+    skip_without_extra(ending)
+    shapes = [(1, 2, 1, 5, 4), (2, 1, 3, 2, 2), (1, 3, 1, 7, 1)]
+    images = [random_image(shapes[i % 3], ["uint8", "float32"][i % 2], i) for i in range(20)]
+    images[4] = None
+    values = [None if i is None else ome_arrow_value(i, encoding="bytes") for i in images]
+    notes = [None, "é", ""] + ["x"] * 17
+    source = write(
+        tmp_path / "source.parquet", values, encoding="bytes", number=range(20), note=notes
+    )
+
+    written = convert(source, tmp_path / f"out.{ending}", rows_per_group=8)
+
+    assert written.num_images == 20
+    assert written.num_bytes > 0
+    assert_same(images, images_in(written.path))
+    table = read_table(written.path)
+    assert table["number"].to_pylist() == list(range(20))
+    assert table["note"].to_pylist() == notes
+    assert sorted(file.name for file in tmp_path.iterdir()) == [
+        f"out.{ending}",
+        "source.parquet",
+    ]
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    shape=st.tuples(*(st.integers(1, 4) for _ in range(5))),
+    dtype=st.sampled_from(sorted(set(PIXEL_TYPES) - {"bool"})),
+    num_images=st.integers(0, 7),
+    rows_per_group=st.integers(1, 4),
+    compression=st.sampled_from(["zstd", "lz4", None]),
+)
+def test_any_array_comes_back_as_it_was(
+    tmp_path_factory, shape, dtype, num_images, rows_per_group, compression
+):
+    path = tmp_path_factory.mktemp("any") / "out.parquet"
+    images = np.stack(
+        [random_image(shape, dtype, seed) for seed in range(num_images)]
+        or [np.zeros(shape, dtype)]
+    )[:num_images]
+
+    write_images(images, path, rows_per_group=rows_per_group, compression=compression)
+
+    assert_same(list(images), images_in(path))
+    if num_images:
+        dataset = OMEArrowDataset(path, dtype=None, axes="TCZYX", preload=False)
+        np.testing.assert_array_equal(images, dataset.get_batch(range(num_images)).numpy())
+
+
+def test_channels_keep_their_names(tmp_path):
+    images = np.stack([random_image((1, 2, 1, 4, 3), seed=i) for i in range(5)])
+    path = tmp_path / "out.parquet"
+    write_images(images[:, 0, :, 0], path, channel_names=["DAPI", "RNA"])
+
+    dataset = OMEArrowDataset(path, channels=["RNA"], dtype=None)
+
+    np.testing.assert_array_equal(images[:, 0, 1:, 0], dataset.get_batch(range(5)).numpy())
+
+
+def test_ome_arrow_reads_it(tmp_path):
+    ome_arrow = pytest.importorskip("ome_arrow")
+    image = random_image((2, 3, 2, 5, 4))
+    write_images([image], tmp_path / "out.parquet", channel_names=["a", "b", "c"])
+
+    value = pq.read_table(tmp_path / "out.parquet")["ome_arrow"][0]
+
+    np.testing.assert_array_equal(image, ome_arrow.to_numpy(value, dtype=np.uint16))
+
+
+@pytest.mark.parametrize(
+    ("axes", "shape", "stored_order", "expected"),
+    [
+        (None, (4, 3), "YX", (1, 1, 1, 4, 3)),
+        (None, (2, 4, 3), "CYX", (1, 2, 1, 4, 3)),
+        (None, (2, 5, 4, 3), "CZYX", (1, 2, 5, 4, 3)),
+        ("YXC", (4, 3, 2), "CYX", (1, 2, 1, 4, 3)),
+        ("ZYX", (5, 4, 3), "ZYX", (1, 1, 5, 4, 3)),
+        ("XYT", (3, 4, 6), "TYX", (6, 1, 1, 4, 3)),
+    ],
+)
+def test_axes_are_told_by_number_or_by_name(tmp_path, axes, shape, stored_order, expected):
+    image = random_image(shape)
+    write_images([image], tmp_path / "out.parquet", axes=axes)
+
+    (written,) = images_in(tmp_path / "out.parquet")
+
+    assert written.shape == expected
+    order = [(axes or stored_order).index(axis) for axis in stored_order]
+    np.testing.assert_array_equal(image.transpose(order), written.squeeze())
+
+
+def test_big_endian_arrays_keep_their_values(tmp_path):
+    image = random_image((4, 3)).astype(">u2")
+    write_images([image], tmp_path / "out.parquet")
+
+    (written,) = images_in(tmp_path / "out.parquet")
+
+    np.testing.assert_array_equal(image, written[0, 0, 0])
+    assert written.dtype == np.dtype("<u2")
+
+
+class Pairs:
+    """A map-style dataset as users write it."""
+
+    def __len__(self):
+        return 5
+
+    def __getitem__(self, index):
+        return torch.full((1, 3, 2), index, dtype=torch.uint8), index * 10
+
+
+@pytest.mark.parametrize(
+    ("samples", "columns"),
+    [
+        (Pairs(), {"label": [0, 10, 20, 30, 40]}),
+        (
+            ({"image": np.full((3, 2), i, np.uint8), "well": "ab"[i % 2]} for i in range(5)),
+            {"well": list("ababa")},
+        ),
+        (
+            TensorDataset(
+                torch.arange(5, dtype=torch.uint8)[:, None, None].expand(5, 3, 2),
+                torch.arange(5) / 2,
+                torch.eye(5)[:, :2],
+            ),
+            {
+                "label_0": [0.0, 0.5, 1.0, 1.5, 2.0],
+                "label_1": torch.eye(5)[:, :2].tolist(),
+            },
+        ),
+    ],
+    ids=["map-style", "generator of dicts", "tensor dataset"],
+)
+def test_datasets_keep_what_is_beside_the_image(tmp_path, samples, columns):
+    written = write_images(samples, tmp_path / "out.parquet", rows_per_group=2)
+
+    table = read_table(written.path)
+    assert written.num_images == 5
+    assert {name: table[name].to_pylist() for name in columns} == columns
+    assert [int(image.max()) for image in images_in(written.path)] == list(range(5))
+
+
+@pytest.mark.parametrize("num_images", [3, 40, 100])
+def test_row_groups_have_16_to_64_images(tmp_path, num_images):
+    small = np.zeros((num_images, 8, 8), np.uint8)
+    write_images(small, tmp_path / "small.parquet")
+    large = np.zeros((num_images, 1024, 1024), np.uint8)
+    write_images(large, tmp_path / "large.parquet")
+
+    for name, size in (("small", 64), ("large", 16)):
+        metadata = pq.ParquetFile(tmp_path / f"{name}.parquet").metadata
+        sizes = [metadata.row_group(g).num_rows for g in range(metadata.num_row_groups)]
+        assert sizes == [size] * (num_images // size) + [num_images % size] * (
+            num_images % size > 0
+        )
+
+
+def test_pages_have_checksums_and_pixels_no_dictionary(tmp_path):
+    write_images(np.zeros((20, 64, 64), np.uint8), tmp_path / "out.parquet")
+
+    group = pq.ParquetFile(tmp_path / "out.parquet").metadata.row_group(0)
+    by_path = {
+        group.column(i).path_in_schema: group.column(i) for i in range(group.num_columns)
+    }
+    pixels = by_path["ome_arrow.chunks.list.element.pixel_bytes"]
+    assert pixels.compression == "ZSTD"
+    assert not pixels.has_dictionary_page
+
+
+class Explodes:
+    """Fails after some images."""
+
+    def __len__(self):
+        return 40
+
+    def __getitem__(self, index):
+        if index == 30:
+            raise ZeroDivisionError("sample 30")
+        return np.zeros((4, 4), np.uint8)
+
+
+@every_format
+def test_an_error_in_the_middle_keeps_its_type_and_leaves_what_was_there(tmp_path, ending):
+    skip_without_extra(ending)
+    path = tmp_path / f"out.{ending}"
+    write_images(np.ones((2, 3, 3), np.uint8), path)
+
+    with pytest.raises(ZeroDivisionError, match="sample 30"):
+        write_images(Explodes(), path, overwrite=True, rows_per_group=4)
+
+    assert [image.sum() for image in images_in(path)] == [9, 9]
+    assert [file.name for file in tmp_path.iterdir()] == [f"out.{ending}"]
+
+
+@every_format
+def test_a_table_is_replaced_only_when_asked(tmp_path, ending):
+    skip_without_extra(ending)
+    path = tmp_path / f"out.{ending}"
+    write_images(np.ones((2, 3, 3), np.uint8), path)
+
+    with pytest.raises(DestinationError, match=r"exists already.*overwrite=True"):
+        write_images(np.zeros((1, 3, 3), np.uint8), path)
+    write_images(np.zeros((1, 3, 3), np.uint8), path, overwrite=True)
+
+    assert [image.sum() for image in images_in(path)] == [0]
+
+
+def test_a_source_that_is_broken_in_the_middle_leaves_nothing(tmp_path):
+    values = [ome_arrow_value(random_image((1, 1, 1, 3, 3))) for _ in range(4)]
+    values[3]["chunks"][0]["x"] = 1
+    source = write(tmp_path / "source.parquet", values)
+
+    with pytest.raises(ImageDataError, match="row 3"):
+        convert(source, tmp_path / "out.parquet", rows_per_group=1)
+
+    assert [file.name for file in tmp_path.iterdir()] == ["source.parquet"]
+
+
+@pytest.mark.parametrize(
+    ("images", "options", "error", "message"),
+    [
+        (np.zeros((2, 3)), {}, ShapeError, "2 to 5 axes"),
+        (np.zeros((2, 3, 3), complex), {}, ShapeError, "but got complex128"),
+        (np.zeros((2, 3, 3)), {"axes": "CYX"}, ShapeError, r"has the shape \(3, 3\)"),
+        (np.zeros((2, 3, 3)), {"axes": "YY"}, SettingsError, "each letter of 'TCZYX'"),
+        (np.zeros((2, 0, 3)), {}, ShapeError, "each of size 1 or more"),
+        (np.zeros((2, 3, 3)), {"channel_names": ["a", "b"]}, ShapeError, "of 1 channels"),
+        (np.zeros((2, 3, 3)), {"columns": {"a": [1]}}, SettingsError, "has 1 values for 2"),
+        (np.zeros((1, 3, 3)), {"columns": {"ome_arrow": [1]}}, SettingsError, "rename it"),
+        (np.zeros((2, 3, 3)), {"rows_per_group": 0}, SettingsError, "expected 1 or more"),
+        (np.zeros((2, 3, 3)), {"compression": "gzip"}, SettingsError, "parquet can have zstd"),
+        (np.zeros((2, 3, 3)), {"format": "hdf5"}, SettingsError, "expected a name that ends"),
+        (
+            [(np.zeros((3, 3)), 1), (np.zeros((3, 3)), "b")],
+            {"rows_per_group": 1},
+            SettingsError,
+            "Column 'label', rows from 1: the values are not of int64",
+        ),
+    ],
+)
+def test_what_cannot_be_written_is_an_error(tmp_path, images, options, error, message):
+    with pytest.raises(error, match=message):
+        write_images(images, tmp_path / "out.parquet", **options)
+
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_name_that_tells_no_format_is_an_error_with_all_there_are(tmp_path):
+    with pytest.raises(SettingsError, match=r"\.parquet, \.arrow, \.lance, \.duckdb, \.vortex"):
+        write_images(np.zeros((1, 3, 3)), tmp_path / "out.h5")
+
+
+def test_a_folder_that_cannot_be_made_is_an_error(tmp_path):
+    (tmp_path / "file").write_bytes(b"")
+
+    with pytest.raises(DestinationError, match="cannot be written"):
+        write_images(np.zeros((1, 3, 3)), tmp_path / "file" / "out.parquet")
+
+
+@pytest.mark.parametrize("name", TABLE_FORMATS)
+def test_a_format_by_name_wins_over_the_ending(tmp_path, name):
+    skip_without_extra(name)
+    written = write_images(np.zeros((1, 3, 3)), tmp_path / "images", format=name)
+
+    assert written.path.exists()
+    assert written.num_bytes > 72
+
+
+MEASURE = """
+import json, sys, numpy as np, resource
+from fastloader import write_images
+class Images:
+    def __init__(self, length): self.length = length
+    def __len__(self): return self.length
+    def __getitem__(self, index):
+        return np.random.default_rng(index).integers(0, 255, (512, 512), np.uint8)
+write_images(Images(64), sys.argv[1] + ".warm.parquet", rows_per_group=16)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+write_images(Images(800), sys.argv[1], rows_per_group=16)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+@pytest.mark.multiprocess
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="reads peak memory in kB")
+def test_memory_does_not_grow_with_the_number_of_images(tmp_path):
+    output = subprocess.run(
+        [sys.executable, "-c", MEASURE, str(tmp_path / "out.parquet")],
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
+
+    assert int(output) * 1024 < 60e6  # of 210 MB of pixels
+
+
+KILLED = """
+import sys, time, numpy as np
+from fastloader import write_images
+def images():
+    for index in range(1000):
+        print(index, flush=True)
+        time.sleep(0.01)
+        yield np.zeros((4, 4), np.uint8)
+write_images(images(), sys.argv[1], rows_per_group=2, overwrite=True)
+"""
+
+
+@pytest.mark.multiprocess
+def test_a_kill_in_the_middle_leaves_what_was_there(tmp_path):
+    path = tmp_path / "out.parquet"
+    write_images(np.ones((2, 3, 3), np.uint8), path)
+    process = subprocess.Popen(
+        [sys.executable, "-c", KILLED, str(path)], stdout=subprocess.PIPE, text=True
+    )
+    while process.stdout.readline().strip() != "20":
+        assert process.poll() is None
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    process.stdout.close()
+
+    assert [image.sum() for image in images_in(path)] == [9, 9]
