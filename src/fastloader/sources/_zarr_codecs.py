@@ -2,10 +2,13 @@
 
 import importlib
 import zlib
+from functools import cache
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+
+from fastloader.shm import ProcessLock
 
 __all__ = ["decompress", "strip_checksum"]
 
@@ -13,6 +16,7 @@ Bytes: TypeAlias = npt.NDArray[np.uint8]
 
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _WINDOW_BITS = {"gzip": 31, "zlib": 15}
+_importing = ProcessLock()
 
 
 def strip_checksum(content: memoryview) -> memoryview:
@@ -58,8 +62,15 @@ def decompress(name: str | None, content: memoryview, out: Bytes) -> None:
         claimed = _CLAIMED_BYTES[name](content)
         if claimed is not None:
             _check(claimed, out)
-        codec: Any = importlib.import_module(f"numcodecs.{name}")
-        codec.decompress(content, out)
+        _codec(name).decompress(content, out)
+
+
+@cache
+def _codec(name: str) -> Any:
+    """Import a codec, one thread at a time: numcodecs imports its modules in a circle."""
+    with _importing:
+        importlib.import_module("numcodecs")
+        return importlib.import_module(f"numcodecs.{name}")
 
 
 def _check(num_bytes: int, out: Bytes) -> None:

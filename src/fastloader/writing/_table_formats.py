@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fastloader.errors import SettingsError
-from fastloader.sources import import_extra
+from fastloader.sources import FORMATS, import_extra
 
 __all__ = ["TABLE_FORMATS", "TableFormat", "choose_format"]
 
@@ -22,7 +22,7 @@ class TableFormat:
     """A format that tables can be written in."""
 
     suffixes: tuple[str, ...]
-    """Endings of names, the usual one first."""
+    """Endings of names, the usual one first, by which it is also recognised when read."""
     write: WriteTable
     """Takes a path that does not exist, schema, record batches and the name of a codec."""
     is_compressed_by: tuple[str | None, ...]
@@ -84,12 +84,18 @@ def _write_vortex(
     io.write(pa.RecordBatchReader.from_batches(schema, batches), str(path))
 
 
+def _format(
+    name: str, write: WriteTable, codecs: tuple[str | None, ...] = ("zstd",)
+) -> TableFormat:
+    return TableFormat(FORMATS[name].suffixes, write, codecs)
+
+
 TABLE_FORMATS: Mapping[str, TableFormat] = {
-    "parquet": TableFormat((".parquet", ".pq"), _write_parquet, ("zstd", "lz4", None)),
-    "ipc": TableFormat((".arrow", ".feather", ".ipc"), _write_ipc, ("zstd", "lz4", None)),
-    "lance": TableFormat((".lance",), _write_lance, ("zstd",)),
-    "duckdb": TableFormat((".duckdb", ".ddb", ".db"), _write_duckdb, ("zstd",)),
-    "vortex": TableFormat((".vortex", ".vtx"), _write_vortex, ("zstd",)),
+    "parquet": _format("parquet", _write_parquet, ("zstd", "lz4", None)),
+    "arrow": _format("arrow", _write_ipc, ("zstd", "lz4", None)),
+    "lance": _format("lance", _write_lance),
+    "duckdb": _format("duckdb", _write_duckdb),
+    "vortex": _format("vortex", _write_vortex),
 }
 """Formats by name."""
 
