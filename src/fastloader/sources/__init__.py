@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from fastloader.sources._conditions import columns_of, matching_rows
 from fastloader.sources._extras import import_extra
 from fastloader.sources._format import Format
+from fastloader.sources._ome_arrow_folder import OmeArrowFolder
 from fastloader.sources._ome_arrow_schema import ome_arrow_type
 from fastloader.sources._ome_arrow_table import PIXEL_TYPES
 from fastloader.sources._open import FORMATS, SourcePath, open_source
@@ -30,6 +31,7 @@ __all__ = [
     "GroupedSource",
     "ImageSource",
     "ImageTable",
+    "OmeArrowFolder",
     "OmeZarrFolder",
     "ParquetSource",
     "SourcePath",

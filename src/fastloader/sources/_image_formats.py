@@ -7,6 +7,7 @@ from typing import Any
 from fastloader.errors import SettingsError
 from fastloader.sources._file_search import TIFF_SUFFIXES, holds_file, walk_folders
 from fastloader.sources._format import Format
+from fastloader.sources._ome_arrow_folder import MANIFEST, OmeArrowFolder
 from fastloader.sources._ome_zarr_nodes import is_zarr_node
 from fastloader.sources._protocol import ImageSource
 
@@ -23,6 +24,10 @@ def _open_ome_zarr(path: Any, image_column: str | None, **options: Any) -> Image
     from fastloader.sources._ome_zarr import OmeZarrFolder  # noqa: PLC0415
 
     return OmeZarrFolder(_single_path(path, image_column), **options)
+
+
+def _open_ome_arrow_folder(path: Any, image_column: str | None) -> ImageSource:
+    return OmeArrowFolder(_single_path(path, image_column))
 
 
 def _single_path(path: Any, image_column: str | None) -> str:
@@ -53,6 +58,12 @@ def _holds_zarr(folder: Path) -> bool:
 
 
 IMAGE_FORMATS = (
+    Format(
+        "ome-arrow-folder",
+        (MANIFEST,),
+        _open_ome_arrow_folder,
+        lambda folder: (folder / MANIFEST).is_file(),
+    ),
     Format(
         "ome-zarr",
         (".zarr",),
