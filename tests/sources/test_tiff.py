@@ -1,7 +1,7 @@
 """Folders of TIFF files: every kind of file gives the pixels that tifffile gives."""
 
 import copy
-import importlib
+import importlib.util
 import os
 import pickle
 import shutil
@@ -253,9 +253,19 @@ def test_a_missing_codec_is_told_before_pixels_are_read(monkeypatch):
     without = importlib.import_module("tifffile._imagecodecs")
     monkeypatch.setattr(tifffile.TIFF.DECOMPRESSORS, "_codecs", {1: None})
     monkeypatch.setattr(tifffile.tifffile, "imagecodecs", without)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
 
     with pytest.raises(MissingExtraError, match=r'lzw.*LZW.*pip install "fastloader\[tiff\]"'):
         TiffFolder(REAL / "nf1_lzw.ome.tif")
+
+
+def test_a_compression_that_nobody_knows_is_told(tmp_path):
+    path = write_tiff(tmp_path / "a.tif", random_pixels((64, 64)), compression="zlib")
+    with tifffile.TiffFile(path, mode="r+b") as file:
+        file.pages[0].tags["Compression"].overwrite(4711)
+
+    with pytest.raises(ImageDataError, match=r"a\.tif is compressed by 4711.*no decoder"):
+        TiffFolder(tmp_path)
 
 
 def test_what_is_no_tiff_is_refused_by_name(tmp_path):

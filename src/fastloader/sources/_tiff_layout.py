@@ -1,6 +1,7 @@
 """How the pixels of a TIFF file lie in it, taken from its tags and checked against its size."""
 
 import html
+import importlib.util
 import os
 import re
 from collections.abc import Iterator
@@ -236,15 +237,17 @@ def _check_compression(page: tifffile.TiffPage, path: str) -> None:
     """Check that the codec is there, which would show at the first pixels otherwise.
 
     Raises:
-        MissingExtraError: If it is not.
+        ImageDataError: If there is no such codec.
+        MissingExtraError: If it is one of imagecodecs, which is not installed.
     """
     decoders = (tifffile.TIFF.DECOMPRESSORS, tifffile.TIFF.UNPREDICTORS)
-    for codecs, number in zip(decoders, (page.compression, page.predictor), strict=True):
-        if number not in codecs:
-            raise MissingExtraError(
-                f"{path} is compressed by {_name(page.compression)} (predictor "
-                f'{_name(page.predictor)}), which needs imagecodecs: pip install "fastloader[tiff]".'
-            )
+    tags = (page.compression, page.predictor)
+    if all(tag in codecs for codecs, tag in zip(decoders, tags, strict=True)):
+        return
+    what = f"{path} is compressed by {_name(tags[0])} (predictor {_name(tags[1])})"
+    if importlib.util.find_spec("imagecodecs") is not None:
+        raise ImageDataError(f"{what}, which no decoder is known for.")
+    raise MissingExtraError(f'{what}, which needs imagecodecs: pip install "fastloader[tiff]".')
 
 
 def _name(tag: Any) -> str:
