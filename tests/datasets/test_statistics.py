@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from torch.utils.data import DataLoader, Dataset, IterableDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from fastloader.datasets import ChannelStatistics
 from fastloader.errors import StatisticsError
@@ -79,6 +79,37 @@ def test_statistics_equal_numpy_for_any_size(size):
     images = random_images((3, 2, *size), np.uint16)
 
     assert_equals_numpy(ChannelStatistics.of(list(images)), images)
+
+
+@pytest.mark.parametrize(
+    "as_dataset",
+    [
+        lambda images: images,
+        torch.from_numpy,
+        lambda images: torch.from_numpy(images).requires_grad_(),
+        lambda images: TensorDataset(torch.from_numpy(images), torch.zeros(len(images))),
+    ],
+    ids=["array", "tensor", "tensor with gradient", "TensorDataset"],
+)
+@pytest.mark.parametrize(
+    "indices",
+    [None, range(3, 9), range(8, 2, -1), [5, 5, 6], [-1, 0, 1], [7]],
+    ids=["all", "a run", "backwards", "twice", "negative", "one"],
+)
+def test_arrays_in_memory_are_read_at_any_indices(as_dataset, indices):
+    images = random_images((11, 2, 13, 8), np.float32)
+
+    statistics = ChannelStatistics.of(as_dataset(images), indices=indices)
+
+    assert_equals_numpy(statistics, images if indices is None else images[list(indices)])
+
+
+def test_images_that_lie_in_memory_with_strides_are_read():
+    images = random_images((6, 3, 20, 30), np.uint16)
+
+    statistics = ChannelStatistics.of(list(images[:, ::-1, ::2, ::3]))
+
+    assert_equals_numpy(statistics, images[:, ::-1, ::2, ::3])
 
 
 def test_large_values_do_not_overflow():

@@ -20,20 +20,23 @@ import numpy as np
 from fastloader.errors import StatisticsError
 
 __all__ = [
+    "TILE_VALUES",
     "ExactMoments",
     "Moments",
     "RoundedMoments",
     "merge_moments",
     "moments_from_dict",
     "moments_of",
+    "moments_of_each",
 ]
 
 _Floats: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]
+_Tiles: TypeAlias = Iterator[tuple[slice, _Floats]]
 
-# A tile of 1.5 MB stays in the CPU's cache between its three uses, and is large enough to make
-# calls from Python cheap. Its rows are short enough (below 10,000) for OpenBLAS to keep a dot
-# product in one thread. Both were measured; see benchmarks/bench_statistics.py.
-_TILE_VALUES = 196608
+# A tile of 3 MB stays in the CPU's last cache between its three uses, and is large enough to
+# make calls from Python cheap. Its rows are short enough (below 10,000) for OpenBLAS to keep a
+# dot product in one thread. Both were measured; see benchmarks/bench_statistics.py.
+TILE_VALUES = 393216
 _MAX_ROW = 2048
 _MIN_ROW = 256
 
@@ -100,8 +103,28 @@ def moments_of(
         split = num_pixels - num_pixels % _MIN_ROW
         head, tail = pixels[:, :, :split], pixels[:, :, split:]
         return merge_moments(moments_of(head), moments_of(tail))
-    is_exact = pixels.dtype.kind in "bui" and pixels.dtype.itemsize <= 2
-    return _exact(pixels) if is_exact else _two_pass(pixels)
+    rows = pixels.reshape(-1, _row_length(num_pixels))
+    take = _exact if _is_exact(pixels.dtype) else _two_pass
+    return take(_tiles(rows), pixels.shape, rows.shape)
+
+
+def moments_of_each(images: Sequence[np.ndarray[Any, Any]], num_channels: int) -> Moments:
+    """Take the moments of small images that lie apart, without a copy to one place first.
+
+    Args:
+        images: All of one shape, not empty and of at most `TILE_VALUES` pixels; the first axis
+            is that of the channels, unless there is one channel.
+        num_channels: Number of channels.
+    """
+    first = images[0]
+    num_pixels = first.size // num_channels
+    length = _row_length(num_pixels)
+    if length < min(num_pixels, _MIN_ROW):
+        return moments_of(np.stack(images).reshape(len(images), num_channels, -1))
+    shape = (len(images), num_channels, num_pixels)
+    take = _exact if _is_exact(first.dtype) else _two_pass
+    num_rows = len(images) * first.size // length
+    return take(_tiles_of_each(images, length), shape, (num_rows, length))
 
 
 def merge_moments(first: Moments, second: Moments) -> Moments:
@@ -170,12 +193,22 @@ def _side_by_side(channels: Sequence[Moments]) -> Moments:
     )
 
 
-def _exact(pixels: np.ndarray[Any, Any]) -> ExactMoments:
-    num_images, num_channels, num_pixels = pixels.shape
-    rows = _in_short_rows(pixels)
-    by_row = np.empty((2, len(rows)))  # sums, and sums of squares
-    for where, tile in _tiles(rows):
-        _row_dots(tile, _ONES[: tile.shape[1]], by_row[0, where])
+def _is_exact(dtype: np.dtype[Any]) -> bool:
+    return dtype.kind in "bui" and dtype.itemsize <= 2
+
+
+def _exact(tiles: _Tiles, shape: tuple[int, ...], rows: tuple[int, ...]) -> ExactMoments:
+    """Sum tiles exactly.
+
+    Args:
+        tiles: Of all rows.
+        shape: Images, channels, pixels.
+        rows: Number of rows, and their length.
+    """
+    num_images, num_channels, num_pixels = shape
+    by_row = np.empty((2, rows[0]))  # sums, and sums of squares
+    for where, tile in tiles:
+        _row_dots(tile, _ONES[: rows[1]], by_row[0, where])
         _row_dots(tile, tile, by_row[1, where])
     # 64 bits hold the squares of 2**31 pixels of 16 bits: far more than one call gets.
     whole = by_row.astype(np.int64).reshape(2, num_images, num_channels, -1)
@@ -184,20 +217,20 @@ def _exact(pixels: np.ndarray[Any, Any]) -> ExactMoments:
     return ExactMoments(counts, tuple(sums), tuple(squares))
 
 
-def _two_pass(pixels: np.ndarray[Any, Any]) -> RoundedMoments:
-    num_images, num_channels, num_pixels = pixels.shape
-    rows = _in_short_rows(pixels)
-    means, squares = np.empty((2, len(rows)))
-    for where, tile in _tiles(rows):
-        _row_dots(tile, _ONES[: tile.shape[1]], means[where])
-        means[where] /= tile.shape[1]
+def _two_pass(tiles: _Tiles, shape: tuple[int, ...], rows: tuple[int, ...]) -> RoundedMoments:
+    """Take means first and then squared deviations; arguments as for `_exact`."""
+    num_images, num_channels, num_pixels = shape
+    means, squares = np.empty((2, rows[0]))
+    for where, tile in tiles:
+        _row_dots(tile, _ONES[: rows[1]], means[where])
+        means[where] /= rows[1]
         np.subtract(tile, means[where, None], out=tile)
         _row_dots(tile, tile, squares[where])
     by_channel = [
         part.reshape(num_images, num_channels, -1).swapaxes(0, 1).reshape(num_channels, -1)
         for part in (means, squares)
     ]
-    sizes = np.full(by_channel[0].shape[1], float(rows.shape[1]))
+    sizes = np.full(by_channel[0].shape[1], float(rows[1]))
     merged = [_combine(sizes, *parts) for parts in zip(*by_channel, strict=True)]
     counts = (num_images * num_pixels,) * num_channels
     return RoundedMoments(counts, *zip(*merged, strict=True))
@@ -214,29 +247,39 @@ def _combine(counts: _Floats, means: _Floats, squares: _Floats) -> tuple[float, 
     return float(mean), float(squares.sum() + (counts * (means - mean) ** 2).sum())
 
 
-def _in_short_rows(pixels: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Return the pixels as rows of equal length, each within one channel of one image."""
-    return pixels.reshape(-1, _row_length(pixels.shape[2]))
-
-
 @functools.lru_cache(maxsize=64)
 def _row_length(num_pixels: int) -> int:
     """Return the largest divisor of `num_pixels` that is short enough for a row."""
     return next(n for n in range(min(num_pixels, _MAX_ROW), 0, -1) if num_pixels % n == 0)
 
 
-def _tiles(rows: np.ndarray[Any, Any]) -> Iterator[tuple[slice, _Floats]]:
+def _tiles(rows: np.ndarray[Any, Any]) -> _Tiles:
     """Yield the rows as float64 tiles, which may be written to, and where each stands."""
     num_rows, length = rows.shape
-    step = max(1, _TILE_VALUES // length)
-    size = min(step, num_rows) * length
-    if _scratch.values.size < size:
-        _scratch.values = np.empty(size)
+    step = max(1, TILE_VALUES // length)
     for start in range(0, num_rows, step):
         where = slice(start, min(start + step, num_rows))
-        tile = _scratch.values[: (where.stop - start) * length].reshape(-1, length)
+        tile = _scratch_of(where.stop - start, length)
         np.copyto(tile, rows[where])
         yield where, tile
+
+
+def _tiles_of_each(images: Sequence[np.ndarray[Any, Any]], length: int) -> _Tiles:
+    """Yield the rows of images that lie apart, as `_tiles` does."""
+    size, shape = images[0].size, images[0].shape
+    step = max(1, TILE_VALUES // size)
+    for start in range(0, len(images), step):
+        part = images[start : start + step]
+        tile = _scratch_of(len(part) * size // length, length)
+        np.concatenate(part, out=tile.reshape(-1, *shape[1:]))
+        first = start * size // length
+        yield slice(first, first + len(tile)), tile
+
+
+def _scratch_of(num_rows: int, length: int) -> _Floats:
+    if _scratch.values.size < num_rows * length:
+        _scratch.values = np.empty(num_rows * length)
+    return _scratch.values[: num_rows * length].reshape(num_rows, length)
 
 
 _ONES = np.ones(_MAX_ROW)

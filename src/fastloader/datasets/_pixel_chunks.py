@@ -9,12 +9,19 @@ from typing import Any, Literal, Self, TypeAlias
 
 import numpy as np
 import torch
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, TensorDataset
 
 from fastloader._buffers import BufferPool, allocating_with
 from fastloader.datasets._batched import as_batched
 from fastloader.datasets._fields import Field, Path, as_path, find_image, get_field
-from fastloader.datasets._moments import Moments, RoundedMoments, merge_moments, moments_of
+from fastloader.datasets._moments import (
+    TILE_VALUES,
+    Moments,
+    RoundedMoments,
+    merge_moments,
+    moments_of,
+    moments_of_each,
+)
 from fastloader.errors import StatisticsError
 
 __all__ = [
@@ -94,9 +101,16 @@ class PixelReader:
         Yields:
             Moments of the next few samples.
         """
-        found = ((index, *self._image_and_mask(sample)) for index, sample in samples)
-        for (*_, is_large), group in groupby(found, key=lambda one: _kind(one[1], one[2])):
+        found = [(index, *self._image_and_mask(sample)) for index, sample in samples]
+        for _, group in groupby(found, key=_kind):
             members = list(group)
+            indices, images, masks = zip(*members, strict=True)
+            first = images[0]
+            fits = 0 < first.size <= TILE_VALUES and first.ndim and masks[0] is None
+            if fits and self.channel_axis in {None, 0}:
+                yield self._of_each(images, indices)
+                continue
+            is_large = first.nbytes >= _LARGE_BYTES
             for part in ([one] for one in members) if is_large else [members]:
                 indices, images, masks = zip(*part, strict=True)
                 stacked_masks = None if masks[0] is None else _stack(masks)
@@ -107,6 +121,15 @@ class PixelReader:
         if self.mask_path is None:
             return image, None
         return image, as_pixels(get_field(sample, self.mask_path))
+
+    def _of_each(self, images: Sequence[_Array], indices: Sequence[Any]) -> Moments:
+        """Take the moments of small images of one shape, without masks, channels first."""
+        num_channels = 1 if self.channel_axis is None else len(images[0])
+        with np.errstate(invalid="ignore", over="ignore"):
+            moments = moments_of_each(images, num_channels)
+        if _is_finite(moments):
+            return moments
+        return self._of_images(_stack(images), None, indices)
 
     def _of_images(
         self, images: _Array, masks: _Array | None, indices: Sequence[Any]
@@ -200,6 +223,7 @@ class PixelChunks(Dataset[Moments]):
     ) -> None:
         self._dataset = dataset
         self._batched = as_batched(dataset) if sample_bytes < _LARGE_BYTES else None
+        self._in_memory = _arrays_of(dataset)
         self._pool = BufferPool()
         self._indices = indices
         self._reader = reader
@@ -214,12 +238,29 @@ class PixelChunks(Dataset[Moments]):
         indices = [int(index) for index in self._indices[start : start + self.num_samples]]
         if not indices:
             raise IndexError(chunk)
+        if self._in_memory is not None and _is_run(indices):
+            rows = slice(indices[0], indices[-1] + 1)
+            views = [array[rows] for array in self._in_memory]
+            is_bare = not isinstance(self._dataset, TensorDataset)
+            return self._reader.of_batch(views[0] if is_bare else views, indices)
         if self._batched is not None:
             with allocating_with(self._pool):
                 batch = self._batched.get_batch(indices)
             return self._reader.of_batch(batch, indices)
         samples = ((index, self._dataset[index]) for index in indices)
         return reduce(merged, self._reader.of_samples(samples))
+
+
+def _arrays_of(dataset: Any) -> Sequence[Any] | None:
+    """Return the arrays that a dataset is views of, all with an axis of samples first."""
+    if type(dataset) is TensorDataset:
+        return dataset.tensors
+    return [dataset] if type(dataset) in {torch.Tensor, np.ndarray} else None
+
+
+def _is_run(indices: Sequence[int]) -> bool:
+    """Return whether indices count up by one, from 0 or more."""
+    return indices[0] >= 0 and indices == list(range(indices[0], indices[0] + len(indices)))
 
 
 def resolve_axis(channel_axis: ChannelAxis, num_axes: int) -> int | None:
@@ -287,10 +328,10 @@ def _is_finite(moments: Moments) -> bool:
     return True  # integers
 
 
-def _kind(image: _Array, mask: _Array | None) -> tuple[Any, ...]:
-    """Return what samples must share to be summed together; last, whether none can be."""
-    mask_shape = None if mask is None else mask.shape
-    return image.shape, image.dtype, mask_shape, image.nbytes >= _LARGE_BYTES
+def _kind(found: tuple[Any, _Array, _Array | None]) -> tuple[Any, ...]:
+    """Return what samples must share to be summed together."""
+    _, image, mask = found
+    return image.shape, image.dtype, None if mask is None else mask.shape
 
 
 def _stack(arrays: Sequence[_Array]) -> _Array:
