@@ -3,8 +3,10 @@
 import logging
 import multiprocessing
 import weakref
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from functools import partial
+from multiprocessing.process import BaseProcess
 from typing import Any
 
 import torch
@@ -13,6 +15,7 @@ from torch.utils.data import IterableDataset, default_collate
 
 from fastloader._buffers import Allocator, BufferPool
 from fastloader._crew import Crew
+from fastloader._epochs import BegunEpoch
 from fastloader._fingerprint import fingerprint
 from fastloader._iterator import LoaderIterator
 from fastloader._keeper import PoolKeeper
@@ -23,6 +26,7 @@ from fastloader._torch_internals import index_sampler, reported_length
 from fastloader.datasets._batched import as_batched, has_independent_rows
 from fastloader.engine import (
     BatchMaker,
+    Deliveries,
     FetchPlan,
     InProcessRun,
     MergedRun,
@@ -34,7 +38,7 @@ from fastloader.engine import (
     ThreadSetup,
     WorkerPool,
 )
-from fastloader.sampling._epoch_order import EpochOrder
+from fastloader.sampling._drawn import DrawnBatches
 from fastloader.stages import (
     MOST_UNDER_WAY,
     AheadStream,
@@ -68,21 +72,22 @@ class EpochOpener:
         self._sends_batches = True
         self.residence = Residence()
 
-    def open(self, loader: Any, order: EpochOrder, epoch: int) -> LoaderIterator:
+    def open(self, loader: Any, begun: BegunEpoch) -> LoaderIterator:
         """Return the iterator of an epoch.
 
         Args:
             loader: The loader, for its options as they are now.
-            order: What to read.
-            epoch: Its number, from 0.
+            begun: The epoch.
         """
         device = _device_of(loader)
         plan = _plan_of(loader)
-        scope = DrawScope(order.base_seed, epoch)
+        scope = DrawScope(begun.order.start.base_seed, begun.epoch)
+        deliveries: Deliveries = deque()
         if loader.resident is not None:
-            stream = self.residence.open(plan, device, order.indices, scope)
+            order = begun.order.batches
+            stream = self.residence.open(plan, device, order, scope, deliveries)
             if stream is not None:
-                return self._iterator(loader, stream, [], _ignore)
+                return _iterator(loader, begun, deliveries, stream)
         allocate = _allocator(loader, device, self._buffers)
         maker = BatchMaker(
             plan,
@@ -91,55 +96,42 @@ class EpochOpener:
             rank=_rank_of(loader),
             skipped=loader._skipped,  # noqa: SLF001
             crew=Crew(torch.get_num_threads() - 1),
+            point=begun.stream_points.get(0),
+            remind=begun.remind,
         )
         if loader.num_workers > 0 and loader.workers == "threads":
-            run = _start_threads(loader, plan, allocate, order, scope)
-            return self._iterator(loader, _staged(run, loader, device), [], _ignore)
-        if loader.num_workers > 0 and self._sends_batches:
-            stream, processes, on_end = self._start_workers(
-                loader, plan, maker, order, epoch, device
-            )
-            stream = _staged(stream, loader, device)
-        else:
-            processes, on_end = [], _ignore
-            stream = _made_here(loader, plan, maker, order, device)
-        return self._iterator(loader, stream, processes, on_end)
-
-    def _iterator(
-        self,
-        loader: Any,
-        stream: BatchStream,
-        processes: list[Any],
-        on_end: Callable[[bool], None],
-    ) -> LoaderIterator:
-        return LoaderIterator(
-            stream,
-            dataset=loader.dataset,
-            index_sampler=index_sampler(loader),
-            reported_length=reported_length(loader),
-            processes=processes,
-            transform=loader.device_transform,
-            on_end=on_end,
+            threads = _start_threads(loader, plan, allocate, begun, deliveries)
+            return _iterator(loader, begun, deliveries, _staged(threads, loader, device))
+        if loader.num_workers == 0 or not self._sends_batches:
+            stream = _made_here(loader, plan, maker, begun.order.batches, deliveries, device)
+            return _iterator(loader, begun, deliveries, stream)
+        run, processes, on_end = self._start_workers(
+            loader, plan, maker, begun, deliveries, device
         )
+        stream = _staged(run, loader, device)
+        return _iterator(loader, begun, deliveries, stream, processes, on_end)
 
     def _start_workers(
         self,
         loader: Any,
         plan: FetchPlan,
         maker: BatchMaker,
-        order: EpochOrder,
-        epoch: int,
+        begun: BegunEpoch,
+        deliveries: Deliveries,
         device: torch.device | None,
     ) -> tuple[PoolRun, list[Any], Callable[[bool], None]]:
         loader.check_worker_number_rationality()
+        base_seed = begun.order.start.base_seed
         options = PoolOptions(
             context=loader.multiprocessing_context or multiprocessing.get_context(),
             num_workers=loader.num_workers,
             worker_init_fn=loader.worker_init_fn,
             rank=_rank_of(loader),
-            base_seed=order.base_seed,
+            base_seed=base_seed,
             pin=lock_pages if device is not None and device.type == "cuda" else None,
         )
+        if begun.change is not None:
+            self._keeper.note_change(*begun.change)
         pool = self._keeper.acquire(
             _state_of(loader, plan, device),
             fingerprint(plan.dataset),
@@ -148,10 +140,10 @@ class EpochOpener:
         )
         run = PoolRun(
             pool,
-            order.indices,
+            begun.order.batches,
             RunOptions(
-                epoch=epoch,
-                base_seed=order.base_seed,
+                epoch=begun.epoch,
+                base_seed=base_seed,
                 in_order=loader.in_order,
                 prefetch_factor=loader.prefetch_factor,
                 is_iterable=plan.is_iterable,
@@ -161,8 +153,11 @@ class EpochOpener:
                 restarts_workers=loader.on_worker_death == "restart",
                 budget_bytes=loader._budget_bytes,  # noqa: SLF001
                 num_held=MOST_UNDER_WAY + 2 if device is not None else 2,
-                first_number=0,
                 live_state=partial(read_live_state, plan.dataset),
+                dataset_epoch=None if begun.change is None else begun.epoch,
+                stream_points=begun.stream_points,
+                next_worker=begun.next_worker,
+                deliveries=deliveries,
                 skipped=loader._skipped,  # noqa: SLF001
                 maker=maker if loader._chose_workers else None,  # noqa: SLF001
             ),
@@ -183,10 +178,20 @@ class EpochOpener:
 
 
 def _start_threads(
-    loader: Any, plan: FetchPlan, allocate: Allocator, order: EpochOrder, scope: DrawScope
+    loader: Any,
+    plan: FetchPlan,
+    allocate: Allocator,
+    begun: BegunEpoch,
+    deliveries: Deliveries,
 ) -> ThreadRun:
     setup = ThreadSetup(
-        plan, loader.num_workers, loader.worker_init_fn, _rank_of(loader), scope, allocate
+        plan,
+        loader.num_workers,
+        loader.worker_init_fn,
+        _rank_of(loader),
+        DrawScope(begun.order.start.base_seed, begun.epoch),
+        allocate,
+        begun.stream_points,
     )
     options = ThreadOptions(
         loader.in_order,
@@ -194,8 +199,32 @@ def _start_threads(
         loader.timeout,
         loader.watchdog_seconds,
         loader._skipped,  # noqa: SLF001
+        begun.next_worker,
+        deliveries,
     )
-    return ThreadRun(setup, order.indices, options)
+    return ThreadRun(setup, begun.order.batches, options)
+
+
+def _iterator(
+    loader: Any,
+    begun: BegunEpoch,
+    deliveries: Deliveries,
+    stream: BatchStream,
+    processes: Sequence[BaseProcess] = (),
+    on_end: Callable[[bool], None] | None = None,
+) -> LoaderIterator:
+    return LoaderIterator(
+        stream,
+        dataset=loader.dataset,
+        index_sampler=index_sampler(loader),
+        reported_length=reported_length(loader),
+        processes=list(processes),
+        transform=loader.device_transform,
+        on_end=_ignore if on_end is None else on_end,
+        deliveries=deliveries,
+        position=begun.position,
+        order=begun.order.batches,
+    )
 
 
 def _ignore(_is_healthy: bool) -> None:
@@ -262,21 +291,22 @@ def _made_here(
     loader: Any,
     plan: FetchPlan,
     maker: BatchMaker,
-    order: EpochOrder,
+    order: DrawnBatches,
+    deliveries: Deliveries,
     device: torch.device | None,
 ) -> BatchStream:
     """Return the stream of an epoch without workers."""
     if plan.batched is None or device is None:
-        return _staged(InProcessRun(maker, order.indices), loader, device)
+        return _staged(InProcessRun(maker, order, deliveries), loader, device)
     merges = (
         plan.on_error == "raise"
         and plan.batch_transform is None
         and has_independent_rows(plan.batched)
     )
     if not merges:
-        run = InProcessRun(maker, order.indices)
+        run = InProcessRun(maker, order, deliveries)
         return DeviceStream(AheadStream(run, GATHERED_AHEAD), device)
-    merged = MergedRun(maker, order.indices)
+    merged = MergedRun(maker, order, deliveries)
     return CutStream(DeviceStream(AheadStream(merged, GATHERED_AHEAD), device))
 
 

@@ -5,8 +5,11 @@ from collections.abc import Callable, Iterable
 from multiprocessing.process import BaseProcess
 from typing import Any
 
+from fastloader._position import EpochPosition
 from fastloader._torch_internals import BaseIterator
+from fastloader.engine import Deliveries
 from fastloader.errors import WorkerDiedError, WorkerTimeoutError
+from fastloader.sampling._drawn import DrawnBatches
 from fastloader.stages import BatchStream
 from fastloader.typing import Batch
 
@@ -26,6 +29,9 @@ class LoaderIterator(BaseIterator):
         processes: The workers, if there are any.
         transform: Applied to each batch where it has arrived.
         on_end: Called once at the end, with whether the stream ended in good health.
+        deliveries: What became of the tasks behind the batches of the stream, in its order.
+        position: Kept up to date with what the consumer has got.
+        order: Of the epoch.
     """
 
     def __init__(
@@ -38,6 +44,9 @@ class LoaderIterator(BaseIterator):
         processes: list[BaseProcess],
         transform: Callable[[Batch], Batch] | None,
         on_end: Callable[[bool], None],
+        deliveries: Deliveries,
+        position: EpochPosition,
+        order: DrawnBatches,
     ) -> None:
         self._stream = stream
         self._dataset = dataset
@@ -46,6 +55,9 @@ class LoaderIterator(BaseIterator):
         self._workers = processes
         self._transform = transform
         self._on_end = on_end
+        self._deliveries = deliveries
+        self._position = position
+        self._order = order
         self._num_yielded = 0
         self._is_closed = False
 
@@ -62,15 +74,27 @@ class LoaderIterator(BaseIterator):
         try:
             batch = next(self._stream)
         except StopIteration:
+            self._advance(to_end=True)
+            self._position.finish(self._order.final_state)
             self.close()
             raise
         except (WorkerDiedError, WorkerTimeoutError):
             self.close(is_healthy=False)
             raise
+        self._advance(to_end=False)
         self._num_yielded += 1
         if self._reported_length is not None and self._num_yielded > self._reported_length:
             self._warn_of_length(self._reported_length)
         return batch if self._transform is None else self._transform(batch)
+
+    def _advance(self, *, to_end: bool) -> None:
+        # Stages may be ahead of the consumer, but keep the order: the next batch is the next
+        # one here.
+        while self._deliveries:
+            delivery = self._deliveries.popleft()
+            self._position.advance(delivery)
+            if delivery.has_batch and not to_end:
+                return
 
     def close(self, *, is_healthy: bool = True) -> None:
         """Cancel what is under way and let go of the workers; harmless when repeated.

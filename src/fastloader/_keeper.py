@@ -58,6 +58,16 @@ class PoolKeeper:
         self._state, self._dataset_state = state, dataset_state
         return make()
 
+    def note_change(self, before: Any, after: Any) -> None:
+        """Take note of a change of the dataset that the workers are told of, too.
+
+        Args:
+            before: The state of the dataset that `acquire` would have got before it.
+            after: And after it.
+        """
+        if self._dataset_state == before:
+            self._dataset_state = after
+
     def release(self, pool: WorkerPool, *, keep: bool) -> None:
         """Take a pool back from an iterator.
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["load_live_state", "read_live_state", "tell"]
+__all__ = ["knows", "load_live_state", "read_live_state", "tell"]
 
 
 def read_live_state(dataset: Any) -> Any:
@@ -40,6 +40,18 @@ def load_live_state(dataset: Any, state: Any) -> None:
         return
     for inner, inner_state in zip(_inner_datasets(dataset), state, strict=True):
         load_live_state(inner, inner_state)
+
+
+def knows(dataset: Any, method: str) -> bool:
+    """Return whether `tell` would call anything.
+
+    Args:
+        dataset: Any dataset.
+        method: Name of the method.
+    """
+    if callable(getattr(dataset, method, None)):
+        return True
+    return any(knows(inner, method) for inner in _inner_datasets(dataset))
 
 
 def tell(dataset: Any, method: str, value: Any) -> None:

@@ -1,17 +1,19 @@
 """FastLoader: torch's DataLoader that fills in its own settings."""
 
 import dataclasses
+import inspect
 import logging
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sized
 from multiprocessing.context import BaseContext
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Never, TypeVar, cast
 
 import torch
-from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler
+from torch.utils.data import DataLoader, Dataset, Sampler
 
 from fastloader._choose import GivenOptions, choose_settings
 from fastloader._epoch import EpochOpener
+from fastloader._epochs import Epochs
 from fastloader._given import (
     check_choice,
     check_not_empty,
@@ -26,7 +28,9 @@ from fastloader._settings import Auto, LoaderSettings, Transport
 from fastloader._torch_internals import BaseIterator
 from fastloader._traits import describe_dataset, is_data_pipe
 from fastloader.engine import SkippedSample
-from fastloader.sampling._epoch_order import begin_epoch, check_any_batch, seeded_sampler
+from fastloader.errors import ResumeError, SettingsError
+from fastloader.sampling._epoch_order import check_any_batch
+from fastloader.sampling._seeded import SeededSampler
 
 __all__ = ["FastLoader"]
 
@@ -129,6 +133,7 @@ class FastLoader(DataLoader[T_co]):
         on_error: Literal["raise", "skip"] = "raise",
         on_worker_death: Literal["raise", "restart"] = "raise",
         watchdog_seconds: float = 60.0,
+        **later: Never,
     ) -> None:
         check_seed(seed, generator)
         check_choice("workers", workers, ("processes", "threads"))
@@ -161,7 +166,7 @@ class FastLoader(DataLoader[T_co]):
         if shuffle and sampler is None and batch_sampler is None and not traits.is_iterable:
             check_not_empty(dataset)
             if seed is not None:
-                sampler, shuffle = seeded_sampler(dataset, seed), None
+                sampler, shuffle = SeededSampler(cast("Sized", dataset), seed), None
         super().__init__(
             dataset=dataset,
             batch_size=batch_size,
@@ -182,6 +187,7 @@ class FastLoader(DataLoader[T_co]):
             persistent_workers=settings.persistent_workers,
             pin_memory_device=pin_memory_device,
             in_order=in_order,
+            **later,
         )
         # Public attributes are exactly the options: frameworks make loaders anew from them.
         self.seed = seed
@@ -199,7 +205,7 @@ class FastLoader(DataLoader[T_co]):
         self._chose_persistence = persistent_workers == "auto"
         self._budget_bytes = machine.available_bytes // (2 * machine.local_world_size)
         self._rank = machine.rank
-        self._num_epochs = 0
+        self._epochs = Epochs()
         self._skipped: list[SkippedSample] = []
         self._opener = EpochOpener(self)
         if settings.ignored and num_workers == 0:
@@ -264,22 +270,96 @@ class FastLoader(DataLoader[T_co]):
             EmptyEpochError: If `drop_last` leaves no batch.
         """
         check_any_batch(self.batch_sampler)
-        if self.transport == "torch" or is_data_pipe(self.dataset):
-            return super().__iter__()
-        return self._get_iterator()
+        return super().__iter__() if self._iterates_otherwise() else self._get_iterator()
 
     def _get_iterator(self) -> BaseIterator:
-        epoch = self._num_epochs
-        self._num_epochs += 1
-        order = begin_epoch(
-            self.sampler,
-            self.batch_sampler,
-            is_iterable=isinstance(self.dataset, IterableDataset),
-            generator=self.generator,
-            seed=self.seed,
-            epoch=epoch,
+        if self._iterates_otherwise():
+            return super()._get_iterator()
+        return self._opener.open(self, self._epochs.begin(self))
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch that the next pass reads; the passes after it count on from there.
+
+        Nobody has to: each pass is the next epoch by itself. The sampler, the sampler of the
+        batch sampler, the dataset, what it wraps and its copies in workers are told, as far as
+        they have a method of this name. A framework or user who calls ``set_epoch`` of the
+        sampler or dataset instead, where it keeps the number as ``epoch``, is followed.
+
+        Args:
+            epoch: Number of the epoch, from 0.
+
+        Raises:
+            SettingsError: If `epoch` is negative.
+        """
+        if epoch < 0:
+            raise SettingsError(f"epoch must be 0 or more, but got {epoch}.")
+        self._epochs.set_epoch(self, epoch)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where the consumer of the latest pass is, to go on from there later.
+
+        Batches that the consumer has got count; those made ahead are made again. After the last
+        batch, but before the end of the loop, nothing of the epoch is left; after the loop the
+        state is that before the next epoch. The names and the meaning are those of torchdata's
+        `StatefulDataLoader`.
+
+        With map-style data, what is left is the same for any number of workers, and for
+        another batch size or number of ranks where sampler and batch sampler are torch's or
+        `fastloader.sampling`'s. An iterable dataset and a sampler are asked for their own
+        ``state_dict``, if they have one: the dataset in its workers, after each batch.
+
+        Returns:
+            Strings, numbers, lists and dictionaries, besides what datasets and samplers
+            return; it can be pickled, and saved by `torch.save`.
+
+        Raises:
+            ResumeError: If batches come in torch's own way, which cannot be resumed
+                (``transport="torch"``, data pipes).
+        """
+        if self._iterates_otherwise():
+            return cast("dict[str, Any]", self._state_of_other("state_dict")())
+        return self._epochs.state_dict(self)
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Let the next pass go on from a saved state; samples before it are not read.
+
+        Args:
+            state_dict: From `state_dict` of a loader made with the same dataset and options.
+
+        Raises:
+            ResumeError: If this loader cannot go on from it.
+        """
+        if self._iterates_otherwise():
+            self._state_of_other("load_state_dict")(state_dict)
+        else:
+            self._epochs.load_state_dict(self, state_dict)
+
+    def _iterates_otherwise(self) -> bool:
+        """Return whether batches come from the iterators of the next class, not from ours.
+
+        That is torch's, or that of a loader which a class is made of besides this one, as in
+        ``class Both(FastLoader, StatefulDataLoader)``: who writes that wants the iterators of
+        the other.
+        """
+        return (
+            self.transport == "torch"
+            or is_data_pipe(self.dataset)
+            or self._next_class() is not DataLoader
         )
-        return self._opener.open(self, order, epoch)
+
+    def _next_class(self) -> type:
+        order = type(self).__mro__
+        return order[order.index(FastLoader) + 1]
+
+    def _state_of_other(self, name: str) -> Callable[..., Any]:
+        method = getattr(super(), name, None)
+        if method is None:
+            raise ResumeError(
+                "The batches of this loader come from torch's own iterators (because of "
+                "transport='torch', or a data pipe), which cannot tell where they are: leave "
+                "transport out, or read a map-style or iterable dataset."
+            )
+        return cast("Callable[..., Any]", method)
 
     def __getstate__(self) -> dict[str, Any]:
         # Running workers belong to this loader; a copy starts its own.
@@ -288,3 +368,11 @@ class FastLoader(DataLoader[T_co]):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self.__dict__["_opener"] = EpochOpener(self)
+
+
+# Options that a newer torch adds are passed on. Frameworks take a visible **later for "accepts
+# anything", so it is kept out of sight; no type checker lets one through.
+_signature = inspect.signature(FastLoader.__init__)
+FastLoader.__init__.__signature__ = _signature.replace(  # type: ignore[attr-defined]
+    parameters=[p for p in _signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
+)

@@ -9,7 +9,8 @@ import torch
 from fastloader._fingerprint import fingerprint
 from fastloader._seeding import DrawScope, draw_scope
 from fastloader.datasets._resident import NotResidentError, ResidentData, make_resident
-from fastloader.engine import FetchPlan, MergedRun
+from fastloader.engine import Deliveries, FetchPlan, MergedRun
+from fastloader.sampling._drawn import Drawn
 from fastloader.stages import BatchStream, ResidentStream
 from fastloader.typing import Batch
 
@@ -34,16 +35,18 @@ class Residence:
         self,
         plan: FetchPlan,
         device: torch.device | None,
-        order: Iterator[Any],
+        order: Iterator[Drawn],
         scope: DrawScope,
+        deliveries: Deliveries,
     ) -> BatchStream | None:
         """Return the batches of an epoch, or None if they must be made in another way.
 
         Args:
             plan: What to read.
             device: Where to; None is the CPU.
-            order: Indices of one batch after the other.
+            order: The batches, one after the other.
             scope: Base seed and epoch.
+            deliveries: Takes what became of them.
         """
         state = (fingerprint(plan.dataset), device)
         if self._kept is None or state != self._state:
@@ -56,7 +59,7 @@ class Residence:
             self._state = state
         if device is None:
             return None
-        return ResidentStream(MergedRun(_Taker(self._kept, scope), order), device)
+        return ResidentStream(MergedRun(_Taker(self._kept, scope), order, deliveries), device)
 
     def _tell(self, obstacle: str, level: int) -> None:
         if self.obstacle != obstacle:

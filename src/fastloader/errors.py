@@ -5,6 +5,7 @@ Each inherits from `FastLoaderError` and from the standard type that a caller wo
     FastLoaderError
     ├── SettingsError         ValueError     an option, or a mix of options, that cannot work
     ├── EmptyEpochError       ValueError     an epoch that would have no batch
+    ├── ResumeError           ValueError     a saved state that this loader cannot go on from
     ├── ShapeError            ValueError     arrays whose shapes do not fit together
     ├── StatisticsError       ValueError     statistics that do not belong to these images
     ├── SourceError           OSError        a file that cannot be read
@@ -25,6 +26,7 @@ __all__ = [
     "FastLoaderError",
     "ImageDataError",
     "MissingExtraError",
+    "ResumeError",
     "SettingsError",
     "ShapeError",
     "SharedMemoryError",
@@ -46,6 +48,10 @@ class SettingsError(FastLoaderError, ValueError):
 
 class EmptyEpochError(FastLoaderError, ValueError):
     """An epoch would have no batch at all."""
+
+
+class ResumeError(FastLoaderError, ValueError):
+    """A loader cannot save its state, or cannot go on from a saved one."""
 
 
 class ShapeError(FastLoaderError, ValueError):

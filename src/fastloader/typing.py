@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
-__all__ = ["Batch", "BatchedDataset", "LiveDataset", "Sample"]
+__all__ = ["Batch", "BatchedDataset", "LiveDataset", "Sample", "Stateful"]
 
 Sample: TypeAlias = Any
 """One item of a dataset: a tensor, or any nesting of tensors, arrays, numbers and strings."""
@@ -53,4 +53,20 @@ class LiveDataset(Protocol):
 
     def load_live_state(self, state: Any, /) -> None:
         """Take over a state that `live_state` of another copy returned."""
+        ...
+
+
+@runtime_checkable
+class Stateful(Protocol):
+    """What can save where it is and go on from there: a sampler, iterable dataset or iterator.
+
+    The names are those of torchdata's protocol.
+    """
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state: picklable, and not changed by going on."""
+        ...
+
+    def load_state_dict(self, state_dict: dict[str, Any], /) -> None:
+        """Go on from a state that `state_dict` returned."""
         ...

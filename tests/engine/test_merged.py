@@ -1,5 +1,7 @@
 """Small batches are made several at once, and nobody can tell."""
 
+from collections import deque
+
 import numpy as np
 import pytest
 import torch
@@ -11,6 +13,7 @@ from fastloader.engine import MergedRun
 from fastloader.engine._fetch import AllSkippedError
 from fastloader.engine._merged import MERGED_BYTES, MOST_MERGED
 from fastloader.sampling._compact import IndexList
+from fastloader.sampling._drawn import DrawnBatches
 from fastloader.stages import CutStream
 from fastloader.transforms import RandomFlip
 from tests.equality import assert_same
@@ -32,8 +35,14 @@ class Maker:
         self.is_closed = True
 
 
+def run_of(maker, order, deliveries=None):
+    return MergedRun(
+        maker, DrawnBatches(iter(order)), deque() if deliveries is None else deliveries
+    )
+
+
 def all_of(maker, order):
-    stream = CutStream(MergedRun(maker, iter(order)))
+    stream = CutStream(run_of(maker, order))
     batches = []
     while True:
         try:
@@ -104,7 +113,7 @@ def test_an_error_comes_at_its_batch_and_the_rest_after_it():
             raise KeyError("bad")
         return torch.tensor(indices)
 
-    stream = CutStream(MergedRun(Maker(make), iter(in_fives(9))))
+    stream = CutStream(run_of(Maker(make), in_fives(9)))
 
     good = [next(stream).tolist() for _ in range(4)]
     with pytest.raises(KeyError, match="bad"):
@@ -170,3 +179,13 @@ def test_a_merged_batch_equals_the_batches_of_the_dataset():
 
     for batch, indices in zip(batches, [[8, 7, 6], [5, 0], [3]], strict=True):
         assert_same(default_collate([TENSORS[index] for index in indices]), batch)
+
+
+def test_each_batch_is_told_of_though_many_are_made_at_once():
+    deliveries = deque()
+    stream = CutStream(run_of(Maker(torch.tensor), in_fives(9), deliveries))
+
+    [next(stream) for _ in range(9)]
+
+    assert [delivery.number for delivery in deliveries] == list(range(9))
+    assert all(delivery.has_batch for delivery in deliveries)

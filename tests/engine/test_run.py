@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import threading
 import time
+from collections import deque
 
 import pytest
 import torch
@@ -21,6 +22,7 @@ from fastloader.engine import (
     WorkerPool,
 )
 from fastloader.errors import UnpicklableError, WorkerDiedError, WorkerTimeoutError
+from fastloader.sampling._drawn import DrawnBatches
 from tests.engine.datasets import (
     Deadly,
     Draws,
@@ -75,12 +77,15 @@ def start(pool, order, **options):
         "restarts_workers": False,
         "budget_bytes": 1 << 40,
         "num_held": 2,
-        "first_number": 0,
-        "live_state": None,
+        "live_state": lambda: None,
+        "dataset_epoch": None,
+        "stream_points": {},
+        "next_worker": 0,
         "skipped": [],
         "maker": None,
+        "deliveries": deque(),
     }
-    return PoolRun(pool, iter(order), RunOptions(**{**values, **options}))
+    return PoolRun(pool, DrawnBatches(iter(order)), RunOptions(**{**values, **options}))
 
 
 def batches_of(run):

@@ -18,6 +18,7 @@ from torch.utils.data import (
 )
 
 from fastloader.sampling._compact import compact_sampler
+from fastloader.sampling._seeded import SeededSampler
 
 
 class Unsized:
@@ -86,13 +87,22 @@ def test_a_subclass_keeps_its_own_order():
     assert list(compact_sampler(Backwards(range(3)))) == [2, 1, 0]
 
 
-def test_another_generator_can_stand_in_for_the_samplers():
-    sampler = RandomSampler(range(50), generator=torch.Generator().manual_seed(1))
-    expected = list(RandomSampler(range(50), generator=torch.Generator().manual_seed(2)))
+@pytest.mark.parametrize("num_skipped", [0, 1, 7, 8192, 9000, 9999, 10_000])
+def test_the_first_samples_can_be_left_out_of_batches(num_skipped):
+    def orders():
+        yield RandomSampler(range(10_000), generator=torch.Generator().manual_seed(1))
+        yield SequentialSampler(range(10_000))
+        yield SeededSampler(range(10_000), seed=1)
+        yield SubsetRandomSampler(range(10_000), generator=torch.Generator().manual_seed(1))
 
-    order = list(compact_sampler(sampler, torch.Generator().manual_seed(2)))
+    for whole, cut in zip(orders(), orders(), strict=True):
+        batches = compact_sampler(BatchSampler(cut, 64, False), num_skipped=num_skipped)
 
-    assert order == expected
+        assert [index for batch in batches for index in batch] == list(whole)[num_skipped:]
+
+
+def test_the_first_batches_of_a_users_batch_sampler_can_be_left_out():
+    assert list(compact_sampler([[1, 2], [3], [4, 5]], num_skipped=2)) == [[4, 5]]
 
 
 @pytest.mark.parametrize(

@@ -1,16 +1,20 @@
 """Runs fetch and collate: in this process, in worker processes or in threads."""
 
+from fastloader.engine._delivery import Deliveries, Delivery
 from fastloader.engine._fetch import FetchPlan, SkippedSample
 from fastloader.engine._inprocess import BatchMaker, InProcessRun
 from fastloader.engine._merged import MergedRun
 from fastloader.engine._pool import PoolOptions, WorkerPool
 from fastloader.engine._run import PoolRun
 from fastloader.engine._run_options import RunOptions
+from fastloader.engine._stream_point import StreamPoint
 from fastloader.engine._thread_run import ThreadOptions, ThreadRun
 from fastloader.engine._thread_workers import ThreadSetup
 
 __all__ = [
     "BatchMaker",
+    "Deliveries",
+    "Delivery",
     "FetchPlan",
     "InProcessRun",
     "MergedRun",
@@ -18,6 +22,7 @@ __all__ = [
     "PoolRun",
     "RunOptions",
     "SkippedSample",
+    "StreamPoint",
     "ThreadOptions",
     "ThreadRun",
     "ThreadSetup",

@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple
 from torch.utils.data import default_collate
 
 from fastloader.engine._collate_errors import find_misfits, warn_of_lost_keys
+from fastloader.engine._stream_point import StreamPoint, end_stream, open_stream, pack_point
 from fastloader.typing import Batch, BatchedDataset, Sample
 
 __all__ = [
@@ -86,6 +87,22 @@ class Fetcher(ABC):
         transform = self._plan.batch_transform
         return batch if transform is None else transform(batch)
 
+    def stream_point(self, number: int) -> bytes | None:  # noqa: ARG002 - overridden
+        """Return where an iterable dataset is after a task, pickled; None for any other.
+
+        Args:
+            number: Of the task.
+        """
+        return None
+
+    def pass_over(self, indices: Any) -> None:
+        """Read what `fetch` reads, and make nothing of it.
+
+        Args:
+            indices: As for `fetch`.
+        """
+        self._fetch(indices)
+
     @abstractmethod
     def _fetch(self, indices: Any) -> Batch: ...
 
@@ -111,15 +128,18 @@ class Fetcher(ABC):
         self.skipped.append(SkippedSample(index, f"{type(error).__name__}: {error}"))
 
 
-def make_fetcher(plan: FetchPlan, collate: Callable[[Any], Any]) -> Fetcher:
+def make_fetcher(
+    plan: FetchPlan, collate: Callable[[Any], Any], point: StreamPoint | None = None
+) -> Fetcher:
     """Return what fetches the batches of one epoch.
 
     Args:
         plan: What to read and how.
         collate: Stands in for `plan.collate_fn`, with the same result.
+        point: Where an iterable dataset goes on.
     """
     if plan.is_iterable:
-        return _IterableFetcher(plan, collate)
+        return _IterableFetcher(plan, collate, point)
     if plan.batched is not None:
         return _BatchedFetcher(plan, collate, plan.batched)
     return MapFetcher(plan, collate)
@@ -243,17 +263,37 @@ class _BatchedFetcher(Fetcher):
 
 
 class _IterableFetcher(Fetcher):
-    def __init__(self, plan: FetchPlan, collate: Callable[[Any], Any]) -> None:
+    def __init__(
+        self, plan: FetchPlan, collate: Callable[[Any], Any], point: StreamPoint | None
+    ) -> None:
         super().__init__(plan, collate)
-        self._samples: Iterator[Sample] = iter(plan.dataset)
-        self._is_ended = False
-        self._position = 0
+        self._is_ended = point is not None and point.is_ended
+        self._position = 0 if point is None or point.is_read_again else point.num_samples
+        if point is not None and point.is_ended:
+            self._samples: Iterator[Sample] = iter(())
+            end_stream(plan.dataset, point)
+        else:
+            self._samples = open_stream(plan.dataset, point)
+
+    def stream_point(self, number: int) -> bytes | None:
+        return pack_point(
+            self._plan.dataset, self._samples, number, self._position, is_ended=self._is_ended
+        )
+
+    def pass_over(self, indices: Any) -> None:
+        for _ in indices if self._plan.auto_collation else (indices,):
+            self._next()
 
     def _fetch(self, indices: Any) -> Batch:
         if self._is_ended:
             raise StopIteration
         if not self._plan.auto_collation:
-            return self._collate_fn(self._next())
+            try:
+                sample = self._next()
+            except StopIteration:
+                self._is_ended = True
+                raise
+            return self._collate_fn(sample)
         samples: list[Sample] = []
         start = self._position
         for _ in indices:

@@ -12,6 +12,7 @@ from fastloader._crew import Crew, working_with
 from fastloader._isolation import BatchIsolation
 from fastloader._seeding import DrawScope, draw_scope
 from fastloader.engine._collate import collate_map_into, default_collate_into
+from fastloader.engine._delivery import Deliveries, Delivery
 from fastloader.engine._fetch import (
     AllSkippedError,
     Fetcher,
@@ -19,6 +20,8 @@ from fastloader.engine._fetch import (
     SkippedSample,
     make_fetcher,
 )
+from fastloader.engine._stream_point import StreamPoint
+from fastloader.sampling._drawn import Drawn
 from fastloader.typing import Batch
 
 __all__ = ["BatchMaker", "InProcessRun"]
@@ -41,6 +44,8 @@ class BatchMaker:
         rank: Of this process in the run.
         skipped: Takes the samples that were left out.
         crew: Lent to datasets that make whole batches; ended by `close`.
+        point: Where an iterable dataset goes on.
+        remind: Tells the dataset which epoch it is, before each batch.
     """
 
     def __init__(
@@ -52,6 +57,8 @@ class BatchMaker:
         rank: int,
         skipped: list[SkippedSample],
         crew: Crew | None = None,
+        point: StreamPoint | None = None,
+        remind: Callable[[], None] = lambda: None,
     ) -> None:
         self._plan = plan
         self._allocate = allocate
@@ -59,6 +66,8 @@ class BatchMaker:
         self._isolation = BatchIsolation(scope.seed, scope.epoch, rank)
         self._skipped = skipped
         self._crew = crew
+        self._point = point
+        self._remind = remind
         self._fetcher: Fetcher | None = None
 
     def make(self, indices: Any, number: int) -> Batch:
@@ -73,9 +82,12 @@ class BatchMaker:
             AllSkippedError: If all samples of the batch were left out.
         """
         num_samples = len(indices) if self._plan.auto_collation else 1
+        self._remind()
+        if self._fetcher is None and self._point is not None and self._point.is_read_again:
+            self._fetcher = self._read_again(self._point, indices, num_samples)
         with self._surroundings(number, num_samples):
             if self._fetcher is None:
-                self._fetcher = make_fetcher(self._plan, self._collate())
+                self._fetcher = make_fetcher(self._plan, self._collate(), self._point)
             fetcher = self._fetcher
             try:
                 return fetcher.fetch(indices)
@@ -83,10 +95,27 @@ class BatchMaker:
                 if fetcher.skipped:
                     self._note_skipped(fetcher)
 
+    def stream_point(self, number: int) -> bytes | None:
+        """Return where an iterable dataset is after a batch, pickled; None for any other.
+
+        Args:
+            number: Of the batch.
+        """
+        return None if self._fetcher is None else self._fetcher.stream_point(number)
+
     def close(self) -> None:
         """End the crew's threads."""
         if self._crew is not None:
             self._crew.close()
+
+    def _read_again(self, point: StreamPoint, indices: Any, num_samples: int) -> Fetcher:
+        with self._surroundings(0, num_samples):
+            fetcher = make_fetcher(self._plan, self._collate(), point)
+            fetcher.pass_over(indices)
+        for number in range(1, point.number + 1):
+            with self._surroundings(number, num_samples):
+                fetcher.pass_over(indices)
+        return fetcher
 
     def _collate(self) -> Callable[[Any], Any]:
         if self._plan.collate_fn is not default_collate:
@@ -119,14 +148,16 @@ class InProcessRun:
 
     Args:
         maker: Makes the batches.
-        order: Indices of one batch after the other.
-        first_number: Number of the first batch; more than 0 when an epoch is resumed.
+        order: The batches to make, one after the other.
+        deliveries: Takes what became of them.
     """
 
-    def __init__(self, maker: BatchMaker, order: Iterator[Any], first_number: int = 0) -> None:
+    def __init__(
+        self, maker: BatchMaker, order: Iterator[Drawn], deliveries: Deliveries
+    ) -> None:
         self._maker = maker
         self._order = order
-        self._number = first_number
+        self._deliveries = deliveries
 
     def __next__(self) -> Batch:
         """Return the next batch.
@@ -135,13 +166,19 @@ class InProcessRun:
             StopIteration: At the end of the pass.
         """
         while True:
-            indices = next(self._order)
-            number = self._number
-            self._number += 1
+            drawn = next(self._order)
+            has_batch = False
             try:
-                return self._maker.make(indices, number)
+                batch = self._maker.make(drawn.indices, drawn.number)
+                has_batch = True
             except AllSkippedError:
                 continue
+            finally:
+                point = self._maker.stream_point(drawn.number)
+                self._deliveries.append(
+                    Delivery(drawn.number, 0, has_batch, drawn.sampler_state, point)
+                )
+            return batch
 
     def next_if_ready(self) -> list[Batch]:
         """Return the next batch in a list: nobody else makes it meanwhile."""

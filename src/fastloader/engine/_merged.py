@@ -8,8 +8,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from fastloader._rows import Merged, count_bytes, has_rows
+from fastloader.engine._delivery import Deliveries, Delivery
 from fastloader.engine._fetch import AllSkippedError
 from fastloader.sampling._compact import IndexArray, IndexList
+from fastloader.sampling._drawn import Drawn
 from fastloader.typing import Batch
 
 __all__ = ["Maker", "MergedRun"]
@@ -41,17 +43,17 @@ class MergedRun:
 
     Args:
         maker: Makes the batches, of a dataset with `get_batch`.
-        order: Indices of one batch after the other.
-        first_number: Number of the first batch; more than 0 when an epoch is resumed.
+        order: The batches to make, one after the other.
+        deliveries: Takes what became of them.
     """
 
-    def __init__(self, maker: Maker, order: Iterator[Any], first_number: int = 0) -> None:
+    def __init__(self, maker: Maker, order: Iterator[Drawn], deliveries: Deliveries) -> None:
         self._maker = maker
         self._order = order
-        self._number = first_number
+        self._deliveries = deliveries
         self._num_merged = 1
         self._knows_size = False
-        self._single: deque[Any] = deque()  # indices that are to be read alone
+        self._single: deque[Drawn] = deque()  # batches that are to be read alone
 
     def __next__(self) -> Merged:
         """Return the next batches in one.
@@ -80,14 +82,15 @@ class MergedRun:
         """End the threads that help making batches."""
         self._maker.close()
 
-    def _make(self, wanted: list[Any]) -> list[Merged]:
-        lengths = list(map(len, wanted))
+    def _make(self, wanted: list[Drawn]) -> list[Merged]:
+        lengths = [len(drawn.indices) for drawn in wanted]
         is_single = len(wanted) == 1
         try:
-            batch = self._maker.make(_join_indices(wanted), self._number)
+            indices = _join_indices([drawn.indices for drawn in wanted])
+            batch = self._maker.make(indices, wanted[0].number)
         except Exception as error:
             if is_single:
-                self._number += 1
+                self._deliver(wanted, has_batch=False)
                 if isinstance(error, AllSkippedError):
                     return []
                 raise
@@ -100,10 +103,15 @@ class MergedRun:
             self._knows_size = True
             fitting = MERGED_BYTES // max(1, count_bytes(batch))
             self._num_merged = min(max(1, fitting), MOST_MERGED)
-        self._number += len(wanted)
+        self._deliver(wanted, has_batch=True)
         return [Merged(batch, lengths)]
 
-    def _make_singly(self, wanted: list[Any]) -> list[Merged]:
+    def _deliver(self, wanted: list[Drawn], *, has_batch: bool) -> None:
+        self._deliveries.extend(
+            Delivery(drawn.number, 0, has_batch, drawn.sampler_state, None) for drawn in wanted
+        )
+
+    def _make_singly(self, wanted: list[Drawn]) -> list[Merged]:
         # So that an error comes at its batch, and the others come too.
         self._num_merged = 1
         self._single.extend(wanted)

@@ -5,6 +5,7 @@ import struct
 from enum import IntEnum
 from typing import Any, NamedTuple, TypeAlias
 
+from fastloader.engine._stream_point import StreamPoint
 from fastloader.shm._arena import SlotPlace
 
 __all__ = [
@@ -13,6 +14,7 @@ __all__ = [
     "Order",
     "Reply",
     "ReplyKind",
+    "Resume",
     "SlotOffer",
     "Task",
     "decode_order",
@@ -44,18 +46,27 @@ class SlotOffer(NamedTuple):
 
 
 class LiveState(NamedTuple):
-    """State of a `LiveDataset` to take over before the next task."""
+    """What to tell the dataset before the next task."""
 
     state: Any
+    """Of a `LiveDataset`."""
+    epoch: int | None
+    """For the ``set_epoch`` of the dataset, if it is to be called."""
+
+
+class Resume(NamedTuple):
+    """Go on reading an iterable dataset from here, in the run that begins."""
+
+    point: StreamPoint
 
 
 class Leave(NamedTuple):
     """Exit."""
 
 
-Order: TypeAlias = Task | SlotOffer | LiveState | Leave
+Order: TypeAlias = Task | SlotOffer | LiveState | Resume | Leave
 
-_ORDERS: tuple[type[Order], ...] = (Task, SlotOffer, LiveState, Leave)
+_ORDERS: tuple[type[Order], ...] = (Task, SlotOffer, LiveState, Resume, Leave)
 _ORDER_CODES = {kind: code for code, kind in enumerate(_ORDERS)}
 
 
@@ -108,17 +119,22 @@ class Reply(NamedTuple):
     needed_bytes: int
     """Of the slot, for BATCH and TOO_LARGE."""
     body: bytes
+    point: bytes = b""
+    """A pickled `StreamPoint`: where an iterable dataset is after the task."""
 
 
-_HEADER = struct.Struct("<Bqqq")
+_HEADER = struct.Struct("<Bqqqq")
 
 
 def encode_reply(reply: Reply) -> bytes:
     """Turn a reply into bytes."""
-    return _HEADER.pack(reply.kind, reply.run, reply.number, reply.needed_bytes) + reply.body
+    kind, run, number, needed_bytes, body, point = reply
+    return _HEADER.pack(kind, run, number, needed_bytes, len(point)) + point + body
 
 
 def decode_reply(message: bytes) -> Reply:
     """Turn bytes into a reply."""
-    kind, run, number, needed_bytes = _HEADER.unpack_from(message)
-    return Reply(ReplyKind(kind), run, number, needed_bytes, message[_HEADER.size :])
+    kind, run, number, needed_bytes, point_bytes = _HEADER.unpack_from(message)
+    start = _HEADER.size + point_bytes
+    point = message[_HEADER.size : start] if point_bytes else b""
+    return Reply(ReplyKind(kind), run, number, needed_bytes, message[start:], point)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from fastloader.engine._fetch import FetchPlan
 from fastloader.engine._frames import FrameSender, FrameSplitter
@@ -22,6 +22,7 @@ from fastloader.engine._launch import (
 )
 from fastloader.engine._messages import (
     Leave,
+    LiveState,
     Order,
     Reply,
     ReplyKind,
@@ -93,7 +94,7 @@ class WorkerPool:
     def __init__(self, plan: FetchPlan, options: PoolOptions) -> None:
         self.options = options
         self.arena = Arena(options.pin)
-        self.live_state: Any = None
+        self.live_state = LiveState(None, None)
         """What the workers' copies of a `LiveDataset` were last told."""
         self._owner_pid = os.getpid()
         self._control = ArenaView(self.arena.file).control

@@ -10,16 +10,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from fastloader.engine._death import describe_death
+from fastloader.engine._delivery import Delivery
 from fastloader.engine._fetch import AllSkippedError, SkippedSample
 from fastloader.engine._inprocess import BatchMaker
-from fastloader.engine._messages import LiveState, Reply, ReplyKind, SlotOffer, Task
+from fastloader.engine._messages import LiveState, Reply, ReplyKind, Resume, SlotOffer, Task
 from fastloader.engine._packing import unpack
 from fastloader.engine._pool import Death, Event, WorkerPool
 from fastloader.engine._remote_errors import unpack_error
 from fastloader.engine._run_options import RunOptions
 from fastloader.engine._shares import warn_of_drops, warn_of_repeats
+from fastloader.engine._turns import Turns
 from fastloader.engine._wording import name_samples
 from fastloader.errors import WorkerDiedError, WorkerTimeoutError
+from fastloader.sampling._drawn import Drawn
 from fastloader.shm._arena import Slot
 from fastloader.typing import Batch
 
@@ -41,6 +44,7 @@ class _Pending:
     task: Task
     worker: int
     slot: Slot
+    sampler_state: Any
     reply: Reply | None = None
 
 
@@ -54,19 +58,21 @@ class PoolRun:
     **Processes:** consumer's side. One run at a time uses a pool.
     """
 
-    def __init__(self, pool: WorkerPool, order: Iterator[Any], options: RunOptions) -> None:
+    def __init__(self, pool: WorkerPool, order: Iterator[Drawn], options: RunOptions) -> None:
         self._pool = pool
         self._order = order
         self._options = options
         self._run = pool.begin_run()
-        self._pending: dict[int, _Pending] = {}
+        self._pending: dict[int, _Pending] = {}  # in the order in which they were sent
         self._arrived: deque[int] = deque()  # numbers in the order of their replies
-        self._num_sent = options.first_number
-        self._next_number = options.first_number
         self._num_workers = pool.options.num_workers
-        self._loads = [0] * self._num_workers
-        self._ended_workers: set[int] = set()
-        self._turn = 0
+        self._turns = Turns(
+            self._num_workers,
+            in_order=options.in_order,
+            is_iterable=options.is_iterable,
+            most_each=options.prefetch_factor,
+            first=options.next_worker,
+        )
         self._order_is_ended = False
         self._is_closed = False
         self._num_dropped = 0
@@ -74,6 +80,7 @@ class PoolRun:
         self.num_made_here = 0
         """Batches that could not be sent and were made in this process instead."""
         self._handle(pool.wait(0))  # slots of a run that was broken off come back
+        self._resume_streams()
         self._submit()
 
     def __next__(self) -> Batch:
@@ -107,6 +114,7 @@ class PoolRun:
             self._submit()
             reply = pending.reply
             if reply is not None and reply.kind is ReplyKind.BATCH:
+                self._deliver(pending, has_batch=True)
                 return [self._open(pending.slot, reply)]
             self._pool.arena.give_back(pending.slot)
             if (
@@ -114,12 +122,27 @@ class PoolRun:
                 and reply.kind is ReplyKind.UNPICKLABLE
                 and self._options.maker
             ):
-                if made := self._make_here(pending.task, self._options.maker):
+                made = self._make_here(pending.task, self._options.maker)
+                self._deliver(pending, has_batch=bool(made))
+                if made:
                     return made
                 continue  # all its samples were skipped: the next one may have arrived
+            self._deliver(pending, has_batch=False)
             if reply is not None and reply.kind in _ERRORS:
                 raise unpack_error(reply.body, self._place_of(pending))
         return []
+
+    def _deliver(self, pending: _Pending, *, has_batch: bool) -> None:
+        point = pending.reply.point if pending.reply is not None else b""
+        self._options.deliveries.append(
+            Delivery(
+                pending.task.number,
+                pending.worker,
+                has_batch,
+                pending.sampler_state,
+                point or None,
+            )
+        )
 
     def _make_here(self, task: Task, maker: BatchMaker) -> list[Batch]:
         self.num_made_here += 1
@@ -146,21 +169,20 @@ class PoolRun:
     def _next_arrived(self) -> _Pending | None:
         if not self._options.in_order:
             return self._pending.pop(self._arrived.popleft()) if self._arrived else None
-        pending = self._pending.get(self._next_number)
-        if pending is None or pending.reply is None:
+        first = next(iter(self._pending.values()), None)
+        if first is None or first.reply is None:
             return None
-        self._next_number += 1
-        return self._pending.pop(pending.task.number)
+        return self._pending.pop(first.task.number)
 
     # Sending
 
     def _submit(self) -> None:
         while len(self._pending) < self._limit() and not self._order_is_ended:
-            worker = self._choose_worker()
+            worker = self._turns.choose()
             if worker is None:
                 return
             try:
-                indices = next(self._order)
+                drawn = next(self._order)
             except StopIteration:
                 self._order_is_ended = True
                 return
@@ -168,15 +190,14 @@ class PoolRun:
             slot = self._pool.arena.lend(worker)
             task = Task(
                 self._run,
-                self._num_sent,
-                indices,
+                self._turns.number(worker) if self._options.is_iterable else drawn.number,
+                drawn.indices,
                 self._options.epoch,
                 self._options.base_seed,
                 slot.place,
             )
-            self._num_sent += 1
-            self._pending[task.number] = _Pending(task, worker, slot)
-            self._loads[worker] += 1
+            self._pending[task.number] = _Pending(task, worker, slot, drawn.sampler_state)
+            self._turns.begin(worker)
             self._pool.send(worker, task)
 
     def _limit(self) -> int:
@@ -199,35 +220,17 @@ class PoolRun:
         """Slots that the next batches, or the next epoch, will need again."""
         return self._limit() + self._options.num_held + self._num_workers
 
-    def _choose_worker(self) -> int | None:
-        count = self._num_workers
-        turns = [(self._turn + step) % count for step in range(count)]
-        if self._options.is_iterable:
-            # Each worker has its own share of the data: they take turns until theirs is done.
-            per_worker = self._options.prefetch_factor
-            turns = [
-                w for w in turns if w not in self._ended_workers and self._loads[w] < per_worker
-            ]
-            if not turns:
-                return None
-            worker = turns[0]
-        elif self._options.in_order:
-            # Batches come in turn, so tasks go in turn, as in torch: which worker makes which
-            # batch is the same in every run.
-            worker = turns[0]
-        else:
-            worker = min(turns, key=self._loads.__getitem__)
-        self._turn = (worker + 1) % count
-        return worker
+    def _resume_streams(self) -> None:
+        for worker, point in self._options.stream_points.items():
+            self._turns.go_on_after(worker, point.number)
+            self._pool.send(worker, Resume(point))
 
     def _send_live_state(self) -> None:
-        if self._options.live_state is None:
-            return
-        state = self._options.live_state()
+        state = LiveState(self._options.live_state(), self._options.dataset_epoch)
         if state != self._pool.live_state:
             self._pool.live_state = state
             for worker in range(self._num_workers):
-                self._pool.send(worker, LiveState(state))
+                self._pool.send(worker, state)
 
     # Receiving
 
@@ -277,7 +280,7 @@ class PoolRun:
         if reply.kind is ReplyKind.TOO_LARGE:
             self._offer_larger_slot(pending, reply)
             return
-        self._loads[worker] -= 1
+        self._turns.finish(worker)
         if reply.kind is ReplyKind.END:
             self._end_worker(worker, reply)
         pending.reply = reply
@@ -294,7 +297,7 @@ class PoolRun:
         self._pool.send(pending.worker, SlotOffer(self._run, reply.number, pending.slot.place))
 
     def _end_worker(self, worker: int, reply: Reply) -> None:
-        self._ended_workers.add(worker)
+        self._turns.end(worker)
         self._num_dropped += pickle.loads(reply.body)
 
     def _open(self, slot: Slot, reply: Reply) -> Batch:
@@ -311,7 +314,7 @@ class PoolRun:
     # Trouble
 
     def _bury(self, worker: int) -> None:
-        if worker in self._ended_workers and not self._loads[worker]:
+        if self._turns.is_done(worker):
             return
         lost = [
             pending
@@ -325,8 +328,7 @@ class PoolRun:
             raise WorkerDiedError(text)
         logger.warning("%s It is started anew.", text)
         self._pool.restart(worker)
-        if self._pool.live_state is not None:
-            self._pool.send(worker, LiveState(self._pool.live_state))
+        self._pool.send(worker, self._pool.live_state)
         for pending in lost:
             pending.task = pending.task._replace(slot=pending.slot.place)
             self._pool.send(worker, pending.task)

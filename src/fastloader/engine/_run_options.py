@@ -1,11 +1,13 @@
 """How one pass over the data through worker processes is made."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from fastloader.engine._delivery import Deliveries
 from fastloader.engine._fetch import SkippedSample
 from fastloader.engine._inprocess import BatchMaker
+from fastloader.engine._stream_point import StreamPoint
 
 __all__ = ["RunOptions"]
 
@@ -29,10 +31,16 @@ class RunOptions:
     """Bound of the memory in slots that batches ahead of the consumer may take."""
     num_held: int
     """Batches that the consumer's side holds at once, if the caller keeps none."""
-    first_number: int
-    """Number of the first batch; more than 0 when an epoch is resumed."""
-    live_state: Callable[[], Any] | None
+    live_state: Callable[[], Any]
     """Reads the state of a `LiveDataset` in the main process."""
+    dataset_epoch: int | None
+    """For the ``set_epoch`` of the copies of the dataset; None leaves them as they are."""
+    stream_points: Mapping[int, StreamPoint]
+    """Where each worker goes on with an iterable dataset; empty at the beginning."""
+    next_worker: int
+    """Whose turn it is at first, with an iterable dataset."""
+    deliveries: Deliveries
+    """Takes what became of the tasks whose batches were handed out, or that had none."""
     skipped: list[SkippedSample]
     """Takes the samples that were left out."""
     maker: BatchMaker | None

@@ -7,13 +7,15 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
 
+from fastloader.engine._delivery import Deliveries, Delivery
 from fastloader.engine._fetch import SkippedSample
 from fastloader.engine._shares import warn_of_drops, warn_of_repeats
 from fastloader.engine._thread_workers import Job, ThreadSetup, ThreadWorkers
+from fastloader.engine._turns import Turns
 from fastloader.engine._wording import name_samples
 from fastloader.errors import WorkerTimeoutError
+from fastloader.sampling._drawn import Drawn
 from fastloader.typing import Batch
 
 __all__ = ["ThreadOptions", "ThreadRun"]
@@ -33,6 +35,10 @@ class ThreadOptions:
     """After this time without a batch a warning says where the workers are."""
     skipped: list[SkippedSample]
     """Takes the samples that were left out."""
+    next_worker: int
+    """Whose turn it is at first, with an iterable dataset."""
+    deliveries: Deliveries
+    """Takes what became of the batches."""
 
 
 class ThreadRun:
@@ -43,12 +49,12 @@ class ThreadRun:
 
     Args:
         setup: What to read and how.
-        order: Indices of one batch after the other.
+        order: The batches to make, one after the other.
         options: How batches are handed out.
     """
 
     def __init__(
-        self, setup: ThreadSetup, order: Iterator[Any], options: ThreadOptions
+        self, setup: ThreadSetup, order: Iterator[Drawn], options: ThreadOptions
     ) -> None:
         self._setup = setup
         self._order = order
@@ -57,10 +63,15 @@ class ThreadRun:
         self._done: set[int] = set()
         self._arrived: deque[int] = deque()
         self._arrival = threading.Condition()
-        self._number = 0
-        self._turn = 0
-        self._loads = [0] * setup.num_workers
-        self._ended_workers: set[int] = set()
+        self._turns = Turns(
+            setup.num_workers,
+            in_order=options.in_order,
+            is_iterable=setup.plan.is_iterable,
+            most_each=options.prefetch_factor,
+            first=options.next_worker,
+        )
+        for worker, point in setup.stream_points.items():
+            self._turns.go_on_after(worker, point.number)
         self._order_is_ended = False
         self._is_closed = False
         self._num_dropped = 0
@@ -104,10 +115,15 @@ class ThreadRun:
     def _open_next(self) -> list[Batch]:
         while (job := self._next_done()) is not None:
             if job.worker is not None:
-                self._loads[job.worker] -= 1
+                self._turns.finish(job.worker)
                 if job.is_end:
-                    self._ended_workers.add(job.worker)
+                    self._turns.end(job.worker)
                     self._num_dropped += job.num_dropped
+            self._options.deliveries.append(
+                Delivery(
+                    job.number, job.worker or 0, bool(job.batch), job.sampler_state, job.point
+                )
+            )
             self._submit()
             self._note_skipped(job)
             if job.failures:
@@ -142,32 +158,22 @@ class ThreadRun:
     def _submit(self) -> None:
         most = self._options.prefetch_factor * self._setup.num_workers
         while len(self._pending) < most and not self._order_is_ended:
-            worker = self._choose_worker()
+            # Anybody makes parts of a batch, but an iterable dataset has a share for each.
+            worker = self._turns.choose() if self._setup.plan.is_iterable else None
             if worker is None and self._setup.plan.is_iterable:
                 return
             try:
-                indices = next(self._order)
+                drawn = next(self._order)
             except StopIteration:
                 self._order_is_ended = True
                 return
-            job = Job(self._number, indices, worker)
-            self._number += 1
+            number = drawn.number
+            if worker is not None:
+                self._turns.begin(worker)
+                number = self._turns.number(worker)
+            job = Job(number, drawn.indices, worker, drawn.sampler_state)
             self._pending[job.number] = job
             self._workers.do(job)
-
-    def _choose_worker(self) -> int | None:
-        """Return whose turn it is, for an iterable dataset: each worker has its own share."""
-        if not self._setup.plan.is_iterable:
-            return None
-        count = self._setup.num_workers
-        for step in range(count):
-            worker = (self._turn + step) % count
-            is_free = self._loads[worker] < self._options.prefetch_factor
-            if worker not in self._ended_workers and is_free:
-                self._turn = (worker + 1) % count
-                self._loads[worker] += 1
-                return worker
-        return None
 
     def _wait(self) -> None:
         started = time.monotonic()

@@ -5,7 +5,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
@@ -28,6 +28,7 @@ from fastloader.engine._fetch import (
     SkippedSample,
     make_fetcher,
 )
+from fastloader.engine._stream_point import StreamPoint
 from fastloader.typing import Batch, Sample
 
 __all__ = ["Failure", "Job", "ThreadSetup", "ThreadWorkers"]
@@ -51,6 +52,10 @@ class Job:
     indices: Any
     worker: int | None
     """Who must do it all, for an iterable dataset; else anybody does parts."""
+    sampler_state: Any = None
+    """Of the sampler after it gave the batch, if it has any."""
+    point: bytes | None = None
+    """Where the iterable dataset was after the batch; a pickled `StreamPoint`."""
     parts: list[list[Sample]] = field(default_factory=list)
     skipped: list[list[SkippedSample]] = field(default_factory=list)
     """Samples left out, by part."""
@@ -81,6 +86,8 @@ class ThreadSetup:
     rank: int
     scope: DrawScope
     allocate: Allocator
+    stream_points: Mapping[int, StreamPoint]
+    """Where the workers go on with an iterable dataset; empty at the beginning."""
 
 
 class ThreadWorkers:
@@ -179,14 +186,19 @@ class ThreadWorkers:
                 if setup.worker_init_fn is not None:
                     setup.worker_init_fn(worker)
                 info.forget_asked()
-                fetcher = make_fetcher(setup.plan, self._collate())
+                point = setup.stream_points.get(worker)
+                fetcher = make_fetcher(setup.plan, self._collate(), point)
             except BaseException as error:  # noqa: BLE001 - raised in the consumer
                 self.unstarted.append(Failure(error, worker))
                 self._on_done(None)
                 return
             while (part := self._own[worker].get()) is not None and not self._is_closed:
                 self._busy[worker] = part
-                self._do_part(part, fetcher, worker)
+                num_passed = 0
+                if point is not None and point.is_read_again:
+                    num_passed = len(range(worker, point.number + 1, setup.num_workers))
+                    point = None
+                self._do_part(part, fetcher, worker, num_passed)
                 if setup.plan.is_iterable and not info.was_asked:
                     self.is_repeated = True
                 del self._busy[worker]
@@ -203,17 +215,21 @@ class ThreadWorkers:
         # there is a worker's info.
         return self._setup.allocate(shape, dtype)
 
-    def _do_part(self, part: _Part, fetcher: Fetcher, worker: int) -> None:
+    def _do_part(self, part: _Part, fetcher: Fetcher, worker: int, num_passed: int) -> None:
         job, position, indices = part
         is_divided = job.worker is None and _can_divide(self._setup.plan)
         try:
+            for _ in range(num_passed):
+                fetcher.pass_over(indices)
             if not is_divided:
                 job.batch = [fetcher.fetch(indices)]
+                job.point = fetcher.stream_point(job.number)
             elif not job.failures and isinstance(fetcher, MapFetcher):
                 job.parts[position] = fetcher.read(indices)
         except StopIteration:
             job.is_end = True
             job.num_dropped, fetcher.num_dropped = fetcher.num_dropped, 0
+            job.point = fetcher.stream_point(job.number)
         except AllSkippedError:
             pass
         except BaseException as error:  # noqa: BLE001 - raised in the consumer

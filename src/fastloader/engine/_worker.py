@@ -18,7 +18,7 @@ import torch
 from threadpoolctl import threadpool_limits
 
 from fastloader._buffers import allocating_with
-from fastloader._live import load_live_state
+from fastloader._live import load_live_state, tell
 from fastloader._seeding import DrawScope, derive_seed, draw_scope, seed_global_generators
 from fastloader._torch_internals import WatchedWorkerInfo, set_worker_info
 from fastloader.engine._collate import install_collate_into
@@ -30,6 +30,7 @@ from fastloader.engine._messages import (
     LiveState,
     Reply,
     ReplyKind,
+    Resume,
     SlotOffer,
     Task,
     decode_order,
@@ -136,7 +137,8 @@ class _Worker:
         self._writer = SlotWriter(None)
         self._fetcher: Fetcher | None = None
         self._run = -1
-        self._too_large: dict[tuple[int, int], Batch] = {}
+        self._resume: Resume | None = None
+        self._too_large: dict[tuple[int, int], tuple[Batch, bytes]] = {}
         self._seeds_tasks = True
         self._owned = OwnedGenerators(plan.dataset)
         self._info = WatchedWorkerInfo(
@@ -164,11 +166,15 @@ class _Worker:
                 case Task() as task:
                     self._do(task)
                 case SlotOffer(run, number, place):
-                    batch = self._too_large.pop((run, number))
+                    batch, point = self._too_large.pop((run, number))
                     self._writer = SlotWriter(self._arena.slot(place))
-                    self._reply_with(run, number, batch)
-                case LiveState(state):
+                    self._reply_with(run, number, batch, point)
+                case LiveState(state, epoch):
+                    if epoch is not None:
+                        tell(self._plan.dataset, "set_epoch", epoch)
                     load_live_state(self._plan.dataset, state)
+                case Resume() as resume:
+                    self._resume = resume
                 case Leave():
                     return
 
@@ -179,8 +185,10 @@ class _Worker:
         self._writer = SlotWriter(self._arena.slot(task.slot))
         try:
             batch = self._make(task)
+            point = self._stream_point(task)
         except StopIteration:
-            self._answer(ReplyKind.END, task, pickle.dumps(self._take_num_dropped()))
+            dropped = pickle.dumps(self._take_num_dropped())
+            self._answer(ReplyKind.END, task, dropped, self._stream_point(task))
         except AllSkippedError:
             self._tell_skipped(task)
             self._answer(ReplyKind.EMPTY, task)
@@ -189,28 +197,53 @@ class _Worker:
             self._answer(ReplyKind.ERROR, task, pack_error(error))
         else:
             self._tell_skipped(task)
-            self._reply_with(task.run, task.number, batch)
+            self._reply_with(task.run, task.number, batch, point)
 
     def _make(self, task: Task) -> Batch:
         if task.run != self._run:
             self._run = task.run
             self._fetcher = None
             self._too_large.clear()  # their run was cancelled
-        if self._seeds_tasks:
-            seed_global_generators(task.base_seed, task.epoch, self._setup.rank, task.number)
-        self._owned.seed(task.base_seed, task.epoch, self._setup.rank, task.number)
         scope = DrawScope(task.base_seed, task.epoch)
         with draw_scope(scope), allocating_with(self._allocate):
             starts = self._fetcher is None
             if self._fetcher is None:
-                self._info.forget_asked()
-                self._fetcher = make_fetcher(self._plan, self._plan.collate_fn)
+                self._fetcher = self._start_fetcher(task)
+            else:
+                self._seed(task, task.number)
             batch = self._fetcher.fetch(task.indices)
         if starts and self._plan.is_iterable and not self._info.was_asked:
             self._answer(ReplyKind.UNSHARDED, task)
         return batch
 
-    def _reply_with(self, run: int, number: int, batch: Batch) -> None:
+    def _start_fetcher(self, task: Task) -> Fetcher:
+        self._info.forget_asked()
+        resume, self._resume = self._resume, None
+        point = None if resume is None else resume.point
+        if point is None or not point.is_read_again:
+            self._seed(task, task.number)
+            return make_fetcher(self._plan, self._plan.collate_fn, point)
+        setup = self._setup
+        self._seed(task, setup.worker_id)
+        fetcher = make_fetcher(self._plan, self._plan.collate_fn, point)
+        for number in range(setup.worker_id, point.number + 1, setup.num_workers):
+            if number > setup.worker_id:
+                self._seed(task, number)
+            fetcher.pass_over(task.indices)
+        self._seed(task, task.number)
+        return fetcher
+
+    def _seed(self, task: Task, number: int) -> None:
+        parts = (task.base_seed, task.epoch, self._setup.rank, number)
+        if self._seeds_tasks:
+            seed_global_generators(*parts)
+        self._owned.seed(*parts)
+
+    def _stream_point(self, task: Task) -> bytes:
+        fetcher = self._fetcher
+        return (fetcher.stream_point(task.number) if fetcher is not None else None) or b""
+
+    def _reply_with(self, run: int, number: int, batch: Batch, point: bytes) -> None:
         writer = self._writer
         try:
             body = pack(batch, writer)
@@ -225,13 +258,15 @@ class _Worker:
             self._send(Reply(ReplyKind.UNPICKLABLE, run, number, 0, pack_error(told)))
             return
         if writer.fits:
-            self._send(Reply(ReplyKind.BATCH, run, number, writer.needed_bytes, body))
+            self._send(Reply(ReplyKind.BATCH, run, number, writer.needed_bytes, body, point))
         else:
-            self._too_large[run, number] = batch
+            self._too_large[run, number] = batch, point
             self._send(Reply(ReplyKind.TOO_LARGE, run, number, writer.needed_bytes, b""))
 
-    def _answer(self, kind: ReplyKind, task: Task, body: bytes = b"") -> None:
-        self._send(Reply(kind, task.run, task.number, 0, body))
+    def _answer(
+        self, kind: ReplyKind, task: Task, body: bytes = b"", point: bytes = b""
+    ) -> None:
+        self._send(Reply(kind, task.run, task.number, 0, body, point))
 
     def _take_num_dropped(self) -> int:
         # Every task that waits behind the end is answered in the same way: count once.

@@ -6,7 +6,20 @@ import torch
 
 from fastloader._seeding import derive_seed
 
-__all__ = ["draw_seed", "draws_on_cpu", "peek_seed"]
+__all__ = ["draw_seed", "draws_on_cpu", "order_seed", "peek_seed"]
+
+_ORDER = 1
+"""Tells the seed of the order from other seeds made of the same number."""
+
+
+def order_seed(seed: int, epoch: int) -> int:
+    """Return the seed of the order of an epoch.
+
+    Args:
+        seed: Of the loader or sampler.
+        epoch: Number of the epoch, from 0.
+    """
+    return derive_seed(seed, _ORDER, epoch)
 
 
 def draw_seed(generator: torch.Generator | None) -> int:

@@ -16,6 +16,8 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
+from fastloader.sampling._seeded import SeededSampler
+
 __all__ = ["IndexArray", "IndexList", "compact_sampler"]
 
 _CHUNK = 8192
@@ -24,9 +26,7 @@ _CHUNK = 8192
 _TORCH_SAMPLERS = (DistributedSampler, SubsetRandomSampler, WeightedRandomSampler)
 
 
-def compact_sampler(
-    sampler: Iterable[Any], generator: torch.Generator | None = None
-) -> Iterable[Any]:
+def compact_sampler(sampler: Iterable[Any], *, num_skipped: int = 0) -> Iterable[Any]:
     """Return an iterable of the same indices that needs less memory, or `sampler` itself.
 
     Torch's `RandomSampler` makes a list of all indices, some 40 bytes each; this keeps 8. Only
@@ -35,16 +35,18 @@ def compact_sampler(
 
     Args:
         sampler: Sampler or batch sampler.
-        generator: Draw the order from this one instead of the sampler's own.
+        num_skipped: Leave out so many at the start: samples of torch's `BatchSampler`, whose
+            batches are then cut from the rest, else items of `sampler`.
     """
     kind = type(sampler)
     if kind is BatchSampler:
-        return _CompactBatches(sampler, generator)
+        return _CompactBatches(sampler, num_skipped)
+    compact = sampler
     if kind is RandomSampler:
-        return _CompactRandom(sampler, generator)
-    if kind in _TORCH_SAMPLERS and torch.get_default_device().type != "cpu":
-        return _OnCPU(sampler)
-    return sampler
+        compact = _CompactRandom(sampler)
+    elif kind in _TORCH_SAMPLERS and torch.get_default_device().type != "cpu":
+        compact = _OnCPU(sampler)
+    return _Later(compact, num_skipped) if num_skipped else compact
 
 
 _Indices: TypeAlias = npt.NDArray[np.int64]
@@ -92,9 +94,8 @@ class IndexArray(Sequence[int]):
 
 
 class _Compact:
-    def __init__(self, sampler: Any, generator: torch.Generator | None) -> None:
+    def __init__(self, sampler: Any) -> None:
         self._sampler = sampler
-        self._generator = generator
 
     def __len__(self) -> int:
         return len(self._sampler)
@@ -108,8 +109,8 @@ class _CompactRandom(_Compact):
 
     def chunks(self) -> Iterator[_Indices]:
         sampler: RandomSampler = self._sampler
-        generator = self._generator if self._generator is not None else sampler.generator
-        is_ours = generator is not sampler.generator or generator is None
+        generator = sampler.generator
+        is_ours = generator is None
         if generator is None:
             # On the CPU whatever torch's default device is, like all of this.
             seed = torch.empty((), dtype=torch.int64, device="cpu").random_().item()
@@ -152,24 +153,38 @@ def _draw_permutation(length: int, stop: int, generator: torch.Generator) -> Ite
         yield indices[start : min(start + _CHUNK, stop)].cpu().numpy()
 
 
-def _count(length: int) -> Iterator[_Indices]:
-    for start in range(0, length, _CHUNK):
+def _count(first: int, length: int) -> Iterator[_Indices]:
+    for start in range(first, length, _CHUNK):
         yield np.arange(start, min(start + _CHUNK, length))
+
+
+def _without_first(chunks: Iterator[_Indices], count: int) -> Iterator[_Indices]:
+    for chunk in chunks:
+        yield chunk[count:]
+        count = max(0, count - len(chunk))
 
 
 class _CompactBatches(_Compact):
     """The batches of `BatchSampler`, over a compact sampler."""
+
+    def __init__(self, sampler: Any, num_skipped: int) -> None:
+        super().__init__(sampler)
+        self._num_skipped = num_skipped
 
     def __iter__(self) -> Iterator[list[Any]]:
         batch_sampler: BatchSampler = self._sampler
         size = batch_sampler.batch_size
         inner = batch_sampler.sampler
         if type(inner) is RandomSampler:
-            batches = _cut(_CompactRandom(inner, self._generator).chunks(), size)
+            chunks = _CompactRandom(inner).chunks()
+            batches = _cut(_without_first(chunks, self._num_skipped), size)
+        elif type(inner) is SeededSampler:
+            batches = _cut(_without_first(inner.chunks(), self._num_skipped), size)
         elif type(inner) is SequentialSampler:
-            batches = _cut(_count(len(inner)), size)
+            batches = _cut(_count(self._num_skipped, len(inner)), size)
         else:
-            batches = _collect(iter(compact_sampler(inner)), size)
+            later = compact_sampler(inner, num_skipped=self._num_skipped)
+            batches = _collect(iter(later), size)
         for batch in batches:
             if len(batch) < size and batch_sampler.drop_last:
                 return
@@ -201,11 +216,19 @@ def _cut(chunks: Iterator[_Indices], size: int) -> Iterator[list[int]]:
             return
 
 
+class _Later(_Compact):
+    """Another sampler, without its first items."""
+
+    def __init__(self, sampler: Any, num_skipped: int) -> None:
+        super().__init__(sampler)
+        self._num_skipped = num_skipped
+
+    def __iter__(self) -> Iterator[Any]:
+        return islice(iter(self._sampler), self._num_skipped, None)
+
+
 class _OnCPU(_Compact):
     """Another sampler of torch's, kept from drawing on torch's default device."""
-
-    def __init__(self, sampler: Any) -> None:
-        super().__init__(sampler, None)
 
     def __iter__(self) -> Iterator[Any]:
         generator = getattr(self._sampler, "generator", None)

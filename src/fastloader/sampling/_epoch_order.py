@@ -1,29 +1,87 @@
 """The order of one epoch and the seed of its draws, as torch would draw both."""
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain, islice
 from typing import Any, NamedTuple
 
 import torch
-from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler
+from torch.utils.data import (
+    BatchSampler,
+    DistributedSampler,
+    RandomSampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+)
 
-from fastloader._seeding import derive_seed
 from fastloader.errors import EmptyEpochError
 from fastloader.sampling._base_seed import draw_seed, draws_on_cpu, peek_seed
 from fastloader.sampling._compact import compact_sampler
+from fastloader.sampling._drawn import DrawnBatches
+from fastloader.sampling._random_states import (
+    RandomStates,
+    capture_globals,
+    capture_own,
+    drawing_from,
+    restore_own,
+)
+from fastloader.sampling._seeded import SeededSampler
+from fastloader.typing import Stateful
 
-__all__ = ["EpochOrder", "begin_epoch", "check_any_batch", "seeded_sampler"]
+__all__ = [
+    "EpochOrder",
+    "OrderPoint",
+    "OrderStart",
+    "begin_epoch",
+    "check_any_batch",
+    "order_decider",
+    "own_generators",
+]
 
-_ORDER = 1
-"""Tells the seed of the order from other seeds made of the same number."""
+_TORCH_SAMPLERS = (
+    DistributedSampler,
+    RandomSampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+)
+
+
+@dataclass(frozen=True)
+class OrderStart:
+    """What the order of an epoch was drawn from, to draw it again."""
+
+    base_seed: int
+    """Of the random draws of the samples; the same on every rank that draws alike."""
+    own: RandomStates
+    """Of the generators of the loader and its samplers, before the order was drawn."""
+    globals: RandomStates | None
+    """Of the global generators, if the order depends on them."""
+
+
+@dataclass(frozen=True)
+class OrderPoint:
+    """A place in an order where an epoch is taken up again."""
+
+    start: OrderStart | None
+    """None draws an order anew."""
+    num_batches: int
+    """Batches before this place, all of them done: the number of the next one."""
+    num_skipped: int
+    """What is left out of the order to get there: samples where torch's `BatchSampler` makes
+    the batches, else items of the sampler that is read."""
+    done: frozenset[int]
+    """Numbers of batches after this place that are done, where they came as they were ready."""
+    sampler_state: Any
+    """Of a sampler with a ``state_dict``, at this place: then nothing is left out."""
 
 
 class EpochOrder(NamedTuple):
     """What an epoch reads, in which order."""
 
-    base_seed: int
-    """Of the random draws of its samples; the same on every rank that draws alike."""
-    indices: Iterator[Any]
-    """Lists of indices, one for each batch; single indices without batches."""
+    start: OrderStart
+    batches: DrawnBatches
 
 
 def begin_epoch(
@@ -34,6 +92,7 @@ def begin_epoch(
     generator: torch.Generator | None,
     seed: int | None,
     epoch: int,
+    point: OrderPoint | None = None,
 ) -> EpochOrder:
     """Draw the seed of an epoch and start its order.
 
@@ -47,28 +106,57 @@ def begin_epoch(
         generator: The loader's.
         seed: Of the loader, if it has one: then no generator but our own is used.
         epoch: Number of the epoch, from 0.
+        point: Where to take the epoch up again. The generators of the loader and its samplers
+            move as they did the first time; the global ones stay as they are.
     """
+    decider = order_decider(sampler, batch_sampler)
+    num_skipped = 0 if point is None else point.num_skipped
+    if point is not None and point.sampler_state is not None and isinstance(decider, Stateful):
+        decider.load_state_dict(point.sampler_state)
+        num_skipped = 0
     read = sampler if batch_sampler is None else batch_sampler
-    within = _sampler_within(sampler, batch_sampler)
-    order_generator = None
+    compact = compact_sampler(read, num_skipped=num_skipped)
+    start = None if point is None else point.start
     with draws_on_cpu():
-        if seed is not None:
-            base_seed = seed
-            if _is_seeded(within, seed):
-                order_generator = torch.Generator().manual_seed(
-                    derive_seed(seed, _ORDER, epoch)
-                )
-        elif generator is not None or (not is_iterable and _draws(within, batch_sampler)):
-            base_seed = draw_seed(generator) % 2**64
+        if start is None:
+            start = _draw_start(decider, is_iterable, generator, seed, epoch)
+            indices = _on_cpu(iter(compact))
         else:
-            base_seed = peek_seed(epoch)
-        return EpochOrder(base_seed, _on_cpu(iter(compact_sampler(read, order_generator))))
+            restore_own(own_generators(decider, generator), start.own)
+            with drawing_from(start.globals):
+                if seed is None and (generator is not None or start.globals is not None):
+                    draw_seed(generator)  # as the first time: the order follows in the stream
+                indices = _on_cpu(iter(compact))
+                # Samplers draw when they are asked for the first time.
+                indices = chain(list(islice(indices, 1)), indices)
+    if point is None:
+        return EpochOrder(start, DrawnBatches(indices, sampler=decider))
+    drawn = DrawnBatches(
+        indices, first_number=point.num_batches, done=point.done, sampler=decider
+    )
+    return EpochOrder(start, drawn)
 
 
-def seeded_sampler(dataset: Any, seed: int) -> RandomSampler:
-    """Return a sampler that shuffles by a seed and the epoch alone, in `begin_epoch`."""
-    generator = torch.Generator().manual_seed(derive_seed(seed, _ORDER))
-    return RandomSampler(dataset, generator=generator)
+def _draw_start(
+    decider: Any,
+    is_iterable: bool,
+    generator: torch.Generator | None,
+    seed: int | None,
+    epoch: int,
+) -> OrderStart:
+    own = capture_own(own_generators(decider, generator))
+    may_draw = not is_iterable and type(decider) is not SequentialSampler
+    draws_globals = may_draw and type(decider) is not SeededSampler
+    states = None
+    if draws_globals:
+        states = capture_globals(all_libraries=type(decider) not in _TORCH_SAMPLERS)
+    if seed is not None:
+        base_seed = seed
+    elif generator is not None or may_draw:
+        base_seed = draw_seed(generator) % 2**64
+    else:
+        base_seed = peek_seed(epoch)
+    return OrderStart(base_seed, own, states)
 
 
 def check_any_batch(batch_sampler: Iterable[Any] | None) -> None:
@@ -93,25 +181,33 @@ def check_any_batch(batch_sampler: Iterable[Any] | None) -> None:
         )
 
 
-def _sampler_within(sampler: Iterable[Any], batch_sampler: Iterable[Any] | None) -> Any:
-    """Return what decides the order, below torch's own batches."""
-    return batch_sampler.sampler if type(batch_sampler) is BatchSampler else sampler
+def own_generators(
+    decider: Any, generator: torch.Generator | None
+) -> dict[str, torch.Generator]:
+    """Return the generators that belong to a loader and its samplers, by name.
 
-
-def _draws(within: Any, batch_sampler: Iterable[Any] | None) -> bool:
-    if batch_sampler is not None and type(batch_sampler) is not BatchSampler:
-        return True
-    return type(within) is not SequentialSampler
-
-
-def _is_seeded(sampler: Any, seed: int) -> bool:
-    """Tell whether the sampler is one that a loader with this seed made.
-
-    Frameworks that make a loader anew give it the first one's sampler.
+    Args:
+        decider: See `order_decider`.
+        generator: The loader's.
     """
-    if type(sampler) is not RandomSampler or sampler.generator is None:
-        return False
-    return bool(sampler.generator.initial_seed() == derive_seed(seed, _ORDER))
+    found = {
+        "loader": generator,
+        "sampler": getattr(decider, "generator", None),
+        "inner sampler": getattr(getattr(decider, "sampler", None), "generator", None),
+    }
+    return {name: g for name, g in found.items() if isinstance(g, torch.Generator)}
+
+
+def order_decider(sampler: Iterable[Any], batch_sampler: Iterable[Any] | None) -> Any:
+    """Return what decides the order: the batch sampler, or what is below torch's own.
+
+    Args:
+        sampler: The loader's.
+        batch_sampler: The loader's; None without batches.
+    """
+    if batch_sampler is None:
+        return sampler
+    return batch_sampler.sampler if type(batch_sampler) is BatchSampler else batch_sampler
 
 
 def _on_cpu(indices: Iterator[Any]) -> Iterator[Any]:

@@ -1,0 +1,87 @@
+"""Tells samplers and dataset which epoch begins, and hears it from them if somebody set it."""
+
+import weakref
+from contextlib import suppress
+from typing import Any
+
+from fastloader._live import knows, tell
+from fastloader.sampling._epoch_order import order_decider
+
+__all__ = ["EpochTeller"]
+
+_DEPTH = 5
+
+_told: dict[int, int] = {}
+"""What any loader told an object last, by its id. Loaders may share datasets: what one told is not
+what somebody has set for the other."""
+
+
+class EpochTeller:
+    """Calls ``set_epoch`` of all that have it, once for each pass over a loader.
+
+    Frameworks and users call ``set_epoch`` of samplers and datasets too. Where the attribute
+    ``epoch`` of one is another than it was last told, somebody has, and the loader and all the
+    others go by that.
+
+    **Processes:** the main one. Copies of the dataset in workers are told with their tasks.
+    """
+
+    def __init__(self) -> None:
+        self._dataset_epoch: int | None = None
+
+    def epoch_set_by_hand(self, loader: Any) -> int | None:
+        """Return the epoch that somebody else has set, or None.
+
+        Args:
+            loader: The loader.
+        """
+        for target in _targets(loader):
+            epoch = getattr(target, "epoch", None)
+            if isinstance(epoch, int) and epoch != _told.get(id(target), 0):
+                return epoch
+        return None
+
+    def tell(self, loader: Any, epoch: int) -> None:
+        """Tell all which epoch it is.
+
+        Args:
+            loader: The loader.
+            epoch: Its number.
+        """
+        for target in _targets(loader):
+            if getattr(target, "epoch", None) != epoch:
+                tell(target, "set_epoch", epoch)
+            _remember(target, epoch)
+        self._dataset_epoch = epoch
+
+    def remind(self, dataset: Any, epoch: int) -> None:
+        """Tell a dataset again which epoch its next batch is of, if it was told another since.
+
+        Two passes at once in this process read the same dataset in turn.
+
+        Args:
+            dataset: The loader's.
+            epoch: Of the pass that reads it next.
+        """
+        if self._dataset_epoch != epoch:
+            tell(dataset, "set_epoch", epoch)
+            _remember(dataset, epoch)
+            self._dataset_epoch = epoch
+
+
+def _targets(loader: Any) -> list[Any]:
+    found = []
+    sampler = order_decider(loader.sampler, loader.batch_sampler)
+    for _ in range(_DEPTH):  # frameworks put samplers of their own around others
+        found.append(sampler)
+        sampler = getattr(sampler, "batch_sampler", None) or getattr(sampler, "sampler", None)
+        if sampler is None:
+            break
+    return [target for target in (*found, loader.dataset) if knows(target, "set_epoch")]
+
+
+def _remember(target: Any, epoch: int) -> None:
+    if id(target) not in _told:
+        with suppress(TypeError):  # it cannot be watched, nor does it matter
+            weakref.finalize(target, _told.pop, id(target), None).atexit = False
+    _told[id(target)] = epoch

@@ -1,0 +1,149 @@
+"""How far the consumer is in an epoch; only batches that it has got count."""
+
+import pickle
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fastloader.engine import Delivery, StreamPoint
+from fastloader.sampling._epoch_order import OrderStart
+
+__all__ = ["EpochPosition", "MapPosition", "Origin", "StreamPosition"]
+
+
+class EpochPosition(ABC):
+    """The place of the consumer in one epoch.
+
+    Args:
+        epoch: Number of the epoch.
+        start: What its order was drawn from.
+        num_batches: Batches that are done at the beginning: more than 0 in a resumed epoch.
+    """
+
+    def __init__(self, epoch: int, start: OrderStart, *, num_batches: int = 0) -> None:
+        self.epoch = epoch
+        self.start = start
+        self.num_batches = num_batches
+        self.is_finished = False
+
+    @abstractmethod
+    def advance(self, delivery: Delivery) -> None:
+        """Note that the consumer is past a task.
+
+        Args:
+            delivery: What came of it.
+        """
+
+    @abstractmethod
+    def finish(self, sampler_state: Any) -> None:
+        """Note that the consumer has seen the end of the epoch.
+
+        Args:
+            sampler_state: Of the sampler at the end of its order.
+        """
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where the batches of an epoch are counted from.
+
+    A resumed epoch may go on with another batch size or on another number of ranks: what was
+    done before is then a number of samples of the whole order, not of batches.
+    """
+
+    num_samples: int = 0
+    """Done before, by all ranks together."""
+    num_batches: int = 0
+    """Done before, by each rank."""
+
+
+class MapPosition(EpochPosition):
+    """A place in the order of a map-style dataset.
+
+    Args:
+        epoch: Number of the epoch.
+        start: What its order was drawn from.
+        num_batches: Batches that are done at the beginning.
+        done: Numbers of batches beyond these that are done too.
+        sampler_state: Of a sampler with a ``state_dict``.
+        origin: Where batches are counted from.
+    """
+
+    def __init__(
+        self,
+        epoch: int,
+        start: OrderStart,
+        *,
+        num_batches: int = 0,
+        done: frozenset[int] = frozenset(),
+        sampler_state: Any = None,
+        origin: Origin = Origin(),
+    ) -> None:
+        super().__init__(epoch, start, num_batches=num_batches)
+        self.sampler_state = sampler_state
+        self.origin = origin
+        self._beyond: dict[int, Any] = dict.fromkeys(done, sampler_state)
+
+    @property
+    def done(self) -> list[int]:
+        """Numbers of batches that the consumer got before some that were drawn earlier."""
+        return sorted(self._beyond)
+
+    def advance(self, delivery: Delivery) -> None:
+        """Note that the consumer is past a batch, in order or not."""
+        self._beyond[delivery.number] = delivery.sampler_state
+        while self.num_batches in self._beyond:
+            self.sampler_state = self._beyond.pop(self.num_batches)
+            self.num_batches += 1
+
+    def finish(self, sampler_state: Any) -> None:
+        """Note that the consumer has seen the end of the epoch."""
+        self.is_finished = True
+        self.sampler_state = sampler_state
+
+
+class StreamPosition(EpochPosition):
+    """A place in each worker's share of an iterable dataset.
+
+    Args:
+        epoch: Number of the epoch.
+        start: What its seeds were drawn from.
+        num_workers: Workers, 0 for this process.
+        num_batches: Batches that are done at the beginning.
+        points: Where the workers go on.
+        next_worker: Whose turn it is.
+    """
+
+    def __init__(
+        self,
+        epoch: int,
+        start: OrderStart,
+        *,
+        num_workers: int,
+        num_batches: int = 0,
+        points: Mapping[int, StreamPoint] | None = None,
+        next_worker: int = 0,
+    ) -> None:
+        super().__init__(epoch, start, num_batches=num_batches)
+        self.num_workers = num_workers
+        self.next_worker = next_worker
+        self._points = dict(points or {})
+        self._pickled: dict[int, bytes] = {}
+
+    def advance(self, delivery: Delivery) -> None:
+        """Note that the consumer is past a batch, or past the end of a worker's share."""
+        if delivery.stream_point is not None:
+            self._pickled[delivery.worker] = delivery.stream_point
+        if delivery.has_batch:
+            self.num_batches += 1
+            self.next_worker = (delivery.worker + 1) % max(1, self.num_workers)
+
+    def finish(self, sampler_state: Any) -> None:  # noqa: ARG002 - no sampler decides
+        """Note that the consumer has seen the end of the epoch."""
+        self.is_finished = True
+
+    def points(self) -> dict[int, StreamPoint]:
+        """Return where each worker is that has made a batch."""
+        unpickled = {worker: pickle.loads(p) for worker, p in self._pickled.items()}  # noqa: S301 - of our own workers
+        return {**self._points, **unpickled}

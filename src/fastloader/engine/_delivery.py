@@ -1,0 +1,25 @@
+"""What a run tells about each task that the consumer is past, so that an epoch can be resumed."""
+
+from collections import deque
+from typing import Any, NamedTuple, TypeAlias
+
+__all__ = ["Deliveries", "Delivery"]
+
+
+class Delivery(NamedTuple):
+    """The end of one task, in the order in which the consumer sees it."""
+
+    number: int
+    """Of the batch in its epoch."""
+    worker: int
+    """That made it; 0 without workers."""
+    has_batch: bool
+    """False if there was none: all samples skipped, or the share of the worker at its end."""
+    sampler_state: Any
+    """Of the sampler after it gave the batch, if it has any."""
+    stream_point: bytes | None
+    """A pickled `StreamPoint`: where an iterable dataset was after the batch."""
+
+
+Deliveries: TypeAlias = deque[Delivery]
+"""Those of the batches that a run has handed out and the consumer has not seen yet."""

@@ -1,0 +1,93 @@
+"""Where one worker is in an iterable dataset: read after each batch, and gone on from."""
+
+import pickle
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+from fastloader.errors import ResumeError
+from fastloader.typing import Sample, Stateful
+
+__all__ = ["StreamPoint", "end_stream", "open_stream", "pack_point"]
+
+
+class StreamPoint(NamedTuple):
+    """A place in one worker's share of an iterable dataset."""
+
+    number: int
+    """Of the task that got there."""
+    num_samples: int
+    """Read so far."""
+    is_ended: bool
+    """Whether nothing is left."""
+    dataset: Any = None
+    """What the ``state_dict`` of the dataset returned, if it has one."""
+    iterator: Any = None
+    """The same for what ``iter(dataset)`` returned; a dataset that is its own iterator is here."""
+
+    @property
+    def is_read_again(self) -> bool:
+        """Whether there is no other way to get here than to read all samples before it."""
+        has_state = self.dataset is not None or self.iterator is not None
+        return not (has_state or self.is_ended) and self.num_samples > 0
+
+
+def pack_point(
+    dataset: Any, iterator: Any, number: int, num_samples: int, *, is_ended: bool
+) -> bytes:
+    """Return the place of an iterable dataset as bytes, which later reading does not change.
+
+    Args:
+        dataset: The iterable dataset.
+        iterator: What ``iter(dataset)`` returned.
+        number: Of the task at hand.
+        num_samples: Read so far.
+        is_ended: Whether nothing is left.
+
+    Raises:
+        ResumeError: If the state of the dataset cannot be pickled.
+    """
+    saves_dataset = isinstance(dataset, Stateful) and iterator is not dataset
+    point = StreamPoint(
+        number,
+        num_samples,
+        is_ended,
+        dataset.state_dict() if saves_dataset else None,
+        iterator.state_dict() if isinstance(iterator, Stateful) else None,
+    )
+    try:
+        return pickle.dumps(point, pickle.HIGHEST_PROTOCOL)
+    except Exception as error:
+        raise ResumeError(
+            f"The state_dict of {type(dataset).__name__} or of its iterator cannot be pickled "
+            f"({type(error).__name__}: {error}): return plain numbers, strings, lists, "
+            "dictionaries, tensors and arrays."
+        ) from error
+
+
+def open_stream(dataset: Iterable[Sample], point: StreamPoint | None) -> Iterator[Sample]:
+    """Return an iterator over a dataset, from a place on.
+
+    States are loaded in this order: of the dataset, then ``iter``, then of the iterator. With
+    neither, the iterator is at the beginning; see `StreamPoint.is_read_again`.
+
+    Args:
+        dataset: The iterable dataset.
+        point: Where to go on; None starts at the beginning.
+    """
+    if point is not None and isinstance(dataset, Stateful) and point.dataset is not None:
+        dataset.load_state_dict(point.dataset)
+    samples = iter(dataset)
+    if point is not None and point.iterator is not None and isinstance(samples, Stateful):
+        samples.load_state_dict(point.iterator)
+    return samples
+
+
+def end_stream(dataset: Any, point: StreamPoint) -> None:
+    """Bring a dataset, all of whose samples were read, to where it was then.
+
+    Args:
+        dataset: The iterable dataset.
+        point: Its end.
+    """
+    if point.dataset is not None:
+        dataset.load_state_dict(point.dataset)

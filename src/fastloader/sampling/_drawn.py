@@ -1,0 +1,70 @@
+"""The batches of an order with their numbers, and what their sampler said after each."""
+
+import copy
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from fastloader.typing import Stateful
+
+__all__ = ["Drawn", "DrawnBatches"]
+
+
+class Drawn(NamedTuple):
+    """One batch of an order."""
+
+    number: int
+    """Of the batch in its epoch, from 0."""
+    indices: Any
+    """Of its samples; a single index without batches."""
+    sampler_state: Any
+    """The state of the sampler after it gave this batch; None if it has no ``state_dict``."""
+
+
+class DrawnBatches:
+    """An iterator of `Drawn`.
+
+    Args:
+        indices: Of one batch after the other.
+        first_number: Of the first batch.
+        done: Numbers of batches that are left out.
+        sampler: Whose state goes with each batch, if it has one.
+    """
+
+    def __init__(
+        self,
+        indices: Iterator[Any],
+        *,
+        first_number: int = 0,
+        done: frozenset[int] = frozenset(),
+        sampler: Any = None,
+    ) -> None:
+        self._indices = indices
+        self._number = first_number
+        self._done = done
+        self._sampler = sampler if isinstance(sampler, Stateful) else None
+        self.final_state: Any = None
+        """The state of the sampler at the end of the order."""
+
+    def __iter__(self) -> Iterator[Drawn]:
+        return self
+
+    def __next__(self) -> Drawn:
+        """Return the next batch.
+
+        Raises:
+            StopIteration: At the end of the order.
+        """
+        while True:
+            try:
+                indices = next(self._indices)
+            except StopIteration:
+                self.final_state = self._state()
+                raise
+            number = self._number
+            self._number += 1
+            if number not in self._done:
+                return Drawn(number, indices, self._state())
+
+    def _state(self) -> Any:
+        # A copy: samplers may give away what they go on to change.
+        return None if self._sampler is None else copy.deepcopy(self._sampler.state_dict())

@@ -1,0 +1,184 @@
+"""Every pass is the next epoch, and all who want to know are told."""
+
+import pickle
+
+import pytest
+import torch
+from torch.utils.data import BatchSampler, DistributedSampler, Subset
+
+from fastloader import FastLoader
+from fastloader.datasets import DatasetWrapper
+from fastloader.errors import SettingsError
+from tests.resume.datasets import Epochs, Numbers, PrivateEpochs
+
+pytestmark = pytest.mark.multiprocess
+
+
+def fork(num_workers):
+    return {
+        "num_workers": num_workers,
+        "multiprocessing_context": "fork" if num_workers else None,
+    }
+
+
+def plain(batches):
+    return [torch.as_tensor(batch).tolist() for batch in batches]
+
+
+def flat(batches):
+    return [index for batch in batches for index in batch]
+
+
+def epochs_seen(loader):
+    return {epoch for batch in loader for epoch in batch.tolist()}
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+@pytest.mark.parametrize("kind", [Epochs, PrivateEpochs])
+@pytest.mark.parametrize(
+    "wrap",
+    [lambda d: d, lambda d: DatasetWrapper(d, field=()), lambda d: Subset(d, range(4))],
+    ids=["itself", "wrapper", "subset"],
+)
+def test_the_dataset_is_told_in_all_its_copies(num_workers, kind, wrap):
+    loader = FastLoader(wrap(kind()), 2, **fork(num_workers))
+
+    assert [epochs_seen(loader) for _ in range(3)] == [{0}, {1}, {2}]
+
+
+def test_live_workers_are_told_and_live_on():
+    loader = FastLoader(PrivateEpochs(), 2, **fork(2), persistent_workers=True)
+    pids = []
+    for epoch in range(3):
+        iterator = iter(loader)
+        pids.append([process.pid for process in iterator._workers])
+        assert epochs_seen(iterator) == {epoch}
+
+    assert pids[0] == pids[1] == pids[2]
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_an_epoch_can_be_chosen_and_is_counted_on_from(num_workers):
+    dataset = Epochs()
+    loader = FastLoader(dataset, 2, **fork(num_workers))
+    epochs_seen(loader)
+
+    loader.set_epoch(7)
+
+    assert dataset.epoch == 7
+    assert [epochs_seen(loader) for _ in range(2)] == [{7}, {8}]
+
+
+def test_choosing_an_epoch_does_not_start_workers_anew():
+    loader = FastLoader(Epochs(), 2, **fork(2))
+    first = iter(loader)
+    pids = [process.pid for process in first._workers]
+    epochs_seen(first)
+
+    loader.set_epoch(7)
+    second = iter(loader)
+
+    assert [process.pid for process in second._workers] == pids
+    assert epochs_seen(second) == {7}
+
+
+def test_who_sets_the_epoch_of_the_dataset_is_followed():
+    dataset = Epochs()
+    loader = FastLoader(dataset, 2, num_workers=0)
+    epochs_seen(loader)
+
+    dataset.set_epoch(5)
+
+    assert [epochs_seen(loader) for _ in range(2)] == [{5}, {6}]
+
+
+@pytest.mark.parametrize("as_batches", [False, True])
+def test_a_distributed_sampler_moves_on_by_itself(as_batches):
+    sampler = DistributedSampler(Numbers(), num_replicas=2, rank=0, seed=3)
+    if as_batches:
+        loader = FastLoader(Numbers(), batch_sampler=BatchSampler(sampler, 4, False))
+    else:
+        loader = FastLoader(Numbers(), 4, sampler=sampler)
+    expected = []
+    for epoch in range(3):
+        other = DistributedSampler(Numbers(), num_replicas=2, rank=0, seed=3)
+        other.set_epoch(epoch)
+        expected.append(list(other))
+
+    assert [flat(plain(loader)) for _ in range(3)] == expected
+
+
+def test_who_sets_the_epoch_of_the_sampler_is_followed():
+    sampler = DistributedSampler(Numbers(), num_replicas=2, rank=0, seed=3)
+    dataset = Epochs(40)
+    loader = FastLoader(dataset, 4, sampler=sampler, num_workers=0)
+    epochs_seen(loader)
+
+    sampler.set_epoch(5)
+
+    assert epochs_seen(loader) == {5}
+    assert (sampler.epoch, dataset.epoch) == (5, 5)
+
+
+def test_the_order_of_a_seed_depends_on_the_epoch_alone():
+    loader = FastLoader(Numbers(), 4, shuffle=True, seed=5, num_workers=0)
+    epochs = [plain(loader) for _ in range(3)]
+    other = FastLoader(Numbers(), 4, shuffle=True, seed=5, num_workers=0)
+
+    other.set_epoch(2)
+
+    assert plain(other) == epochs[2]
+    assert epochs[0] != epochs[1]
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_two_passes_at_once_are_two_epochs(num_workers):
+    loader = FastLoader(PrivateEpochs(), 2, **fork(num_workers))
+
+    seen = [
+        (first.tolist(), second.tolist()) for first, second in zip(loader, loader, strict=True)
+    ]
+
+    assert seen == [([0, 0], [1, 1])] * 4
+
+
+def test_choosing_another_epoch_lets_go_of_a_loaded_place():
+    loader = FastLoader(Numbers(), 4, shuffle=True, seed=5, num_workers=0)
+    iterator = iter(loader)
+    next(iterator), next(iterator)
+    state = loader.state_dict()
+    loader.load_state_dict(state)
+    loader.set_epoch(0)
+    kept = len(list(loader))
+    loader.load_state_dict(state)
+    loader.set_epoch(3)
+
+    assert (kept, len(list(loader))) == (8, 10)
+
+
+def test_a_pickled_loader_knows_its_epoch():
+    loader = FastLoader(Numbers(), 4, shuffle=True, seed=5, num_workers=0)
+    plain(loader)
+    copy = pickle.loads(pickle.dumps(loader))
+
+    assert plain(copy) == plain(loader)
+
+
+def test_a_negative_epoch_is_refused():
+    with pytest.raises(SettingsError, match="-1"):
+        FastLoader(Numbers(), 4, num_workers=0).set_epoch(-1)
+
+
+def test_a_new_loader_begins_at_the_first_epoch_although_another_has_read_the_dataset():
+    dataset = Epochs()
+    first = FastLoader(dataset, 2, num_workers=0)
+    [epochs_seen(first) for _ in range(3)]
+
+    assert epochs_seen(FastLoader(dataset, 2, num_workers=0)) == {0}
+
+
+def test_an_epoch_that_was_set_before_there_was_a_loader_is_followed():
+    dataset = Epochs()
+    dataset.set_epoch(4)
+
+    assert epochs_seen(FastLoader(dataset, 2, num_workers=0)) == {4}
