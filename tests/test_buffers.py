@@ -20,7 +20,7 @@ from fastloader._buffers import (
     empty_batch,
 )
 
-SHAPE = (64, 1024)  # 256 kB of float32
+SHAPE = (256, 1024)  # 1 MB of float32
 
 
 def fill(pool, value):
@@ -59,9 +59,9 @@ def test_empty_batch_uses_the_allocator_of_the_block_and_only_there():
     ids=str,
 )
 def test_a_buffer_has_the_shape_and_dtype_asked_for(dtype):
-    tensor = BufferPool()((33, 7, 1024), dtype)
+    tensor = BufferPool()((133, 7, 1024), dtype)
 
-    assert (tensor.shape, tensor.dtype) == ((33, 7, 1024), dtype)
+    assert (tensor.shape, tensor.dtype) == ((133, 7, 1024), dtype)
     assert tensor.is_contiguous()
 
 
@@ -152,7 +152,7 @@ def test_trim_frees_sizes_that_are_no_longer_asked_for():
 
     pool.trim()
 
-    assert pool.idle_bytes == _size_class(64 * 1024 * 4)
+    assert pool.idle_bytes == _size_class(256 * 1024 * 4)
 
 
 def test_a_buffer_outlives_its_pool():
@@ -226,5 +226,5 @@ def test_a_pool_that_trims_itself_gives_back_what_is_no_longer_asked_for():
     for _ in range(9):
         pool((2, *SHAPE), torch.float32)
 
-    assert pool.idle_bytes == 2 * 64 * 1024 * 4
+    assert pool.idle_bytes == 2 * 256 * 1024 * 4
     assert pickle.loads(pickle.dumps(pool))._requests_between_trims == 4

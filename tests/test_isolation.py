@@ -1,12 +1,18 @@
 """Draws of a dataset are seeded for each batch and leave no trace in the caller's generators."""
 
 import random
+import time
 
 import numpy as np
 import pytest
 import torch
 
-from fastloader._isolation import _QUIET_SAMPLES, BatchIsolation
+from fastloader._isolation import (
+    _QUIET_BATCHES,
+    _QUIET_SAMPLES,
+    BatchIsolation,
+    DrawingHabits,
+)
 
 DRAWS = {
     "torch": lambda: torch.rand(1).item(),
@@ -99,6 +105,28 @@ def test_a_dataset_that_draws_late_is_isolated_from_the_next_batches_on(draw):
             found.append(draw())
 
     assert found[0] == found[1]
+
+
+def test_habits_are_known_in_the_next_epoch():
+    habits = DrawingHabits()
+    for number in range(_QUIET_BATCHES):
+        with BatchIsolation(5, habits=habits).around(number, 1):
+            pass
+
+    assert BatchIsolation(6, habits=habits).leaves_alone(1)
+    assert not BatchIsolation(6, habits=habits).leaves_alone(0)
+
+
+def test_slow_batches_are_all_watched():
+    isolation = BatchIsolation(5)
+    with isolation.around(0, _QUIET_SAMPLES):
+        pass
+    assert isolation.leaves_alone(1)
+
+    with isolation.around(8, 1):
+        time.sleep(0.003)
+
+    assert not isolation.leaves_alone(9)
 
 
 def test_a_quiet_dataset_is_left_alone():

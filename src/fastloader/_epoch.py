@@ -17,6 +17,7 @@ from fastloader._buffers import Allocator, BufferPool
 from fastloader._crew import Crew
 from fastloader._epochs import BegunEpoch
 from fastloader._fingerprint import fingerprint
+from fastloader._isolation import DrawingHabits
 from fastloader._iterator import LoaderIterator
 from fastloader._keeper import PoolKeeper
 from fastloader._live import read_live_state
@@ -69,6 +70,7 @@ class EpochOpener:
         self._keeper = PoolKeeper()
         weakref.finalize(loader, self._keeper.retire).atexit = False
         self._buffers = BufferPool()
+        self._habits = DrawingHabits()
         self._sends_batches = True
         self.residence = Residence()
 
@@ -95,6 +97,7 @@ class EpochOpener:
             scope=scope,
             rank=_rank_of(loader),
             skipped=loader._skipped,  # noqa: SLF001
+            habits=self._habits,
             crew=Crew(torch.get_num_threads() - 1),
             point=begun.stream_points.get(0),
             remind=begun.remind,

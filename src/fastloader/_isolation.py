@@ -2,6 +2,7 @@
 
 import ctypes
 import random
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -11,13 +12,37 @@ import torch
 
 from fastloader._seeding import seed_global_generators
 
-__all__ = ["BatchIsolation"]
+__all__ = ["BatchIsolation", "DrawingHabits"]
 
 _QUIET_SAMPLES = 1024
 """A dataset that has drawn nothing for so many samples is taken for one that never draws."""
 
-_PYTHON_WATCH = 8
-"""In how many batches Python's generator is looked at once, which takes 30 us."""
+_QUIET_BATCHES = 256
+"""The same for so many batches, however small."""
+
+_WATCH = 8
+"""In how many batches a quiet dataset is looked at once, which takes 20 to 40 us..."""
+
+_SLOW_SECONDS = 2e-3
+"""... unless a batch takes so long that this does not matter."""
+
+
+class DrawingHabits:
+    """What is known of whether a dataset draws, over all epochs."""
+
+    def __init__(self) -> None:
+        self.num_quiet = 0
+        """Samples since the last draw; those of a small batch count for more."""
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether the dataset is taken for one that never draws."""
+        return self.num_quiet >= _QUIET_SAMPLES
+
+    def note(self, *, has_drawn: bool, num_samples: int) -> None:
+        """Take account of a batch."""
+        least = _QUIET_SAMPLES // _QUIET_BATCHES
+        self.num_quiet = 0 if has_drawn else self.num_quiet + max(num_samples, least)
 
 
 class BatchIsolation:
@@ -25,17 +50,28 @@ class BatchIsolation:
 
     So draws do not depend on how many workers there are, and leave no trace in the caller's
     generators. That takes some 0.1 ms, more than many a small batch. A dataset that has drawn
-    nothing for 1024 samples is only watched from then on; should it draw after all, it does so
-    from the caller's generators, as with torch, and is isolated again from the next batch on.
+    nothing for 1024 samples is only watched from then on, in one of eight batches if they are
+    quick; should it draw after all, it does so from the caller's generators, as with torch, and
+    is isolated again as soon as that was seen.
 
     Args:
         *parts: What the seeds are made of, before the number of the batch.
+        habits: What earlier epochs have shown.
     """
 
-    def __init__(self, *parts: int) -> None:
+    def __init__(self, *parts: int, habits: DrawingHabits | None = None) -> None:
         self._parts = parts
-        self._num_quiet = 0
+        self._habits = DrawingHabits() if habits is None else habits
+        self._is_slow = False
         self._numpy = _NumPyGenerator()
+
+    def leaves_alone(self, number: int) -> bool:
+        """Tell whether a batch needs nothing around it.
+
+        Args:
+            number: Of the batch in its epoch.
+        """
+        return number % _WATCH != 0 and self._habits.is_quiet and not self._is_slow
 
     @contextmanager
     def around(self, number: int, num_samples: int) -> Iterator[None]:
@@ -45,12 +81,14 @@ class BatchIsolation:
             number: Of the batch in its epoch.
             num_samples: In the batch.
         """
-        if self._num_quiet >= _QUIET_SAMPLES:
-            watches_python = number % _PYTHON_WATCH == 0
+        if self._habits.is_quiet:
+            watches_python = number % _WATCH == 0
             before = self._states(watches_python)
+            started = time.perf_counter()
             yield
+            self._is_slow = time.perf_counter() - started > _SLOW_SECONDS
             if self._states(watches_python) != before:
-                self._num_quiet = 0
+                self._habits.note(has_drawn=True, num_samples=num_samples)
             return
         torch_state, python_state = torch.default_generator.get_state(), random.getstate()
         self._numpy.save()
@@ -60,7 +98,7 @@ class BatchIsolation:
             yield
         finally:
             has_drawn = self._states() != seeded
-            self._num_quiet = 0 if has_drawn else self._num_quiet + num_samples
+            self._habits.note(has_drawn=has_drawn, num_samples=num_samples)
             torch.default_generator.set_state(torch_state)
             random.setstate(python_state)
             self._numpy.restore(is_touched=has_drawn)

@@ -3,8 +3,6 @@
 import os
 import random
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,15 +41,26 @@ def current_draw_scope() -> DrawScope | None:
     return _current.scope
 
 
-@contextmanager
-def draw_scope(scope: DrawScope | None) -> Iterator[None]:
-    """Make `scope` the current one in this thread while the block runs."""
-    previous = _current.scope
-    _current.scope = scope
-    try:
-        yield
-    finally:
-        _current.scope = previous
+class draw_scope:  # noqa: N801 - used like a function
+    """Make `scope` the current one in this thread while the block runs.
+
+    A class, since a generator's context takes several times as long, and each batch needs one.
+
+    Args:
+        scope: That of a loader's batch, or None.
+    """
+
+    __slots__ = ("_previous", "_scope")
+
+    def __init__(self, scope: DrawScope | None) -> None:
+        self._scope = scope
+
+    def __enter__(self) -> None:
+        self._previous = _current.scope
+        _current.scope = self._scope
+
+    def __exit__(self, *_error: object) -> None:
+        _current.scope = self._previous
 
 
 def derive_seed(*parts: int) -> int:

@@ -9,7 +9,7 @@ from torch.utils.data import default_collate
 
 from fastloader._buffers import Allocator, allocating_with
 from fastloader._crew import Crew, working_with
-from fastloader._isolation import BatchIsolation
+from fastloader._isolation import BatchIsolation, DrawingHabits
 from fastloader._seeding import DrawScope, draw_scope
 from fastloader.engine._collate import collate_map_into, default_collate_into
 from fastloader.engine._delivery import Deliveries, Delivery
@@ -43,6 +43,7 @@ class BatchMaker:
         scope: Base seed and epoch.
         rank: Of this process in the run.
         skipped: Takes the samples that were left out.
+        habits: What earlier epochs have shown of the dataset's draws.
         crew: Lent to datasets that make whole batches; ended by `close`.
         point: Where an iterable dataset goes on.
         remind: Tells the dataset which epoch it is, before each batch.
@@ -56,6 +57,7 @@ class BatchMaker:
         scope: DrawScope,
         rank: int,
         skipped: list[SkippedSample],
+        habits: DrawingHabits | None = None,
         crew: Crew | None = None,
         point: StreamPoint | None = None,
         remind: Callable[[], None] = lambda: None,
@@ -63,7 +65,7 @@ class BatchMaker:
         self._plan = plan
         self._allocate = allocate
         self._scope = scope
-        self._isolation = BatchIsolation(scope.seed, scope.epoch, rank)
+        self._isolation = BatchIsolation(scope.seed, scope.epoch, rank, habits=habits)
         self._skipped = skipped
         self._crew = crew
         self._point = point
@@ -130,7 +132,7 @@ class BatchMaker:
                 with working_with(self._crew):
                     yield
                 return
-            if type(self._plan.dataset) in _INERT:
+            if type(self._plan.dataset) in _INERT or self._isolation.leaves_alone(number):
                 yield
                 return
             with self._isolation.around(number, num_samples):
