@@ -11,12 +11,14 @@ if TYPE_CHECKING:
     from fastloader._settings import LoaderSettings
     from fastloader._split import split
     from fastloader.datasets import OMEArrowDataset
+    from fastloader.mixing import MixedLoader
     from fastloader.writing import convert, write_images
 
 __all__ = [
     "FastLoader",
     "LoaderSettings",
     "Loaders",
+    "MixedLoader",
     "OMEArrowDataset",
     "convert",
     "create_loaders",
@@ -32,6 +34,7 @@ _HOMES = {
     "FastLoader": "fastloader._loader",
     "LoaderSettings": "fastloader._settings",
     "Loaders": "fastloader._presets",
+    "MixedLoader": "fastloader.mixing",
     "convert": "fastloader.writing",
     "create_loaders": "fastloader._presets",
     "evaluation_loader": "fastloader._presets",

@@ -10,12 +10,14 @@ from fastloader.datasets import (
     Augment,
     ChannelStatistics,
     DatasetWrapper,
+    MixedDataset,
     MultiScale,
     OMEArrowDataset,
     Standardize,
     empty_batch,
 )
 from fastloader.errors import FastLoaderError, SettingsError
+from fastloader.mixing import MixedBatchSampler, MixedLoader
 from fastloader.transforms import RandomFlip, SpecAugment
 from fastloader.typing import Batch, BatchedDataset, Sample
 
@@ -94,3 +96,21 @@ def reads_images() -> float:
 
 
 error: type[FastLoaderError] = SettingsError
+
+
+def mixes() -> int:
+    """Mix datasets and loaders in the usual ways."""
+    sources = {"squares": Squares(), "numbers": range(4)}
+    mixed = MixedLoader(sources, 2, strategy="weighted", weights={"squares": 3, "numbers": 1})
+    mixed.set_weights({"numbers": 2})
+    mixed.load_state_dict(mixed.state_dict())
+    MixedLoader(
+        {"a": FastLoader(Pairs()), "b": [1, 2]}, epoch_length="max", stop="CYCLE_FOREVER"
+    )
+    dataset = MixedDataset(sources, with_names=True)
+    loader = FastLoader(
+        dataset, batch_sampler=MixedBatchSampler(dataset, {"squares": 2, "numbers": 1})
+    )
+    for name, batch in mixed:
+        print(name, batch)
+    return len(mixed) + len(loader)

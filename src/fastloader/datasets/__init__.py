@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from fastloader._buffers import empty_batch
 from fastloader.datasets._albumentations import AlbumentationsTransform
 from fastloader.datasets._augment import Augment
+from fastloader.datasets._mixed import MixedDataset
 from fastloader.datasets._multiscale import MultiScale
 from fastloader.datasets._standardize import Standardize, standardize
 from fastloader.datasets._statistics import ChannelStatistics
@@ -19,6 +20,7 @@ __all__ = [
     "Augment",
     "ChannelStatistics",
     "DatasetWrapper",
+    "MixedDataset",
     "MultiScale",
     "OMEArrowDataset",
     "Standardize",

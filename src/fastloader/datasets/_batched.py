@@ -58,7 +58,8 @@ def has_independent_rows(batched: BatchedDataset) -> bool:
     """Tell whether a batch may be cut out of a larger one.
 
     The protocol says so of all, but a dataset of the user's may pad a batch to its longest
-    sample, say. This is known of torch's datasets and our own.
+    sample, say. This is known of torch's datasets and our own, but for those that say
+    ``has_independent_rows = False``.
 
     Args:
         batched: From `as_batched`.
@@ -67,7 +68,7 @@ def has_independent_rows(batched: BatchedDataset) -> bool:
         return False
     if isinstance(batched, _Adapter):
         return all(map(has_independent_rows, batched.parts()))
-    return _is_ours(batched)
+    return _is_ours(batched) and getattr(batched, "has_independent_rows", True)
 
 
 def _is_ours(dataset: Any) -> bool:

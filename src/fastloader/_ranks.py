@@ -1,0 +1,45 @@
+"""Which of the training processes this one is: from the process group, else from the launcher."""
+
+import os
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import torch.distributed
+
+__all__ = ["Ranks", "read_ranks"]
+
+_LAUNCHERS = (
+    ("RANK", "WORLD_SIZE"),  # torchrun, Accelerate, Lightning
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),  # Open MPI
+    ("PMI_RANK", "PMI_SIZE"),  # MPICH, Intel MPI
+    # Set by srun only: a batch script that starts one process has SLURM_NTASKS as well.
+    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
+)
+
+
+class Ranks(NamedTuple):
+    """This training process among all of them."""
+
+    rank: int
+    """Number of this process, from 0."""
+    world_size: int
+    """How many there are, at least 1."""
+    source: str
+    """What says so."""
+
+
+def read_ranks(environment: Mapping[str, str] | None = None) -> Ranks:
+    """Read the rank of this process; nothing is started and no process is waited for.
+
+    Args:
+        environment: Environment variables, those of this process by default.
+    """
+    distributed = torch.distributed
+    if distributed.is_available() and distributed.is_initialized():
+        return Ranks(distributed.get_rank(), distributed.get_world_size(), "process group")
+    environment = os.environ if environment is None else environment
+    for rank_name, size_name in _LAUNCHERS:
+        rank, size = environment.get(rank_name, ""), environment.get(size_name, "")
+        if rank.isdecimal() and size.isdecimal() and int(rank) < int(size):
+            return Ranks(int(rank), int(size), f"{rank_name} and {size_name}")
+    return Ranks(0, 1, "no launcher")

@@ -1,0 +1,269 @@
+"""MixedLoader: several named loaders or datasets as one stream of batches."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+from fastloader._loader import FastLoader
+from fastloader._ranks import Ranks, read_ranks
+from fastloader.datasets import MixedDataset
+from fastloader.errors import SettingsError
+from fastloader.mixing._batch_sampler import MixedBatchSampler, Unit, read_sizes
+from fastloader.mixing._datasets_mix import DatasetsMix
+from fastloader.mixing._loaders_mix import LoadersMix
+from fastloader.mixing._mixture import EpochLength, Mixture, StopRule, Strategy
+from fastloader.mixing._sources import are_all_map_style, make_loaders
+
+__all__ = ["MixedLoader"]
+
+
+class MixedLoader:
+    """Several named datasets or loaders as one stream of batches.
+
+    Where all sources are map-style datasets, one `FastLoader` reads them, with one set of
+    workers: see `loader`, which is what frameworks should be given that only know a
+    `DataLoader`. Loaders and iterable datasets keep a loader each, asked for a batch only when
+    it has the turn; the workers of those that are made here share one budget.
+
+    What comes is a function of options, seed and epoch: the same for any number of workers, and
+    the same turns on every rank, without a word between them. Each pass over a source is an
+    epoch of its own for it, with another order and other random changes.
+
+    Args:
+        sources: Datasets and loaders by name. Anything with ``__getitem__`` that is no
+            `DataLoader` is a map-style dataset, anything else that can be iterated a loader.
+        batch_size: Of the batches made of datasets: samples, or samples by name of the source.
+        mix: What a turn is for. ``"batches"``: each batch comes from one source.
+            ``"samples"``: the turns are those of the samples in a batch; only for map-style
+            datasets.
+        strategy: Whose turn it is. ``"round_robin"``: each in turn. ``"sequential"``: one
+            source after the other, each as a whole. ``"weighted"``: exactly by `weights`, in
+            an order redrawn each epoch. ``"random"``: drawn by `weights` at each turn.
+            ``"pattern"``: by `pattern`.
+        weights: Share of each source, by name, in any unit; 0 leaves a source out.
+        pattern: Names of sources in the order of their turns, again and again.
+        burst: Turns that a source takes in a row; weights hold all the same.
+        stop: When an epoch ends, by torchdata's names; a source has run out when it has a turn
+            and nothing left. ``"FIRST_DATASET_EXHAUSTED"``: when the first has.
+            ``"ALL_DATASETS_EXHAUSTED"``: when all have; those that have run out are left out.
+            ``"CYCLE_UNTIL_ALL_DATASETS_EXHAUSTED"``: when all have, once; until then sources
+            that have run out begin again. ``"CYCLE_FOREVER"``: never. ``"auto"`` takes the
+            last if `epoch_length` is given, the one before it if weights or a pattern ask for
+            shares, else ``"ALL_DATASETS_EXHAUSTED"``, which gives everything once.
+        epoch_length: The most batches of an epoch: a number, or ``"sum"``, ``"max"`` or
+            ``"min"`` of what the sources have. None leaves the end to `stop`.
+        shuffle: Whether the samples of map-style datasets come in another order in each pass.
+        drop_last: Whether an incomplete last batch is left out: of each pass over a source, or
+            of the epoch where batches are mixed.
+        with_names: Whether to give ``(name, batch)``; where batches are mixed,
+            ``(names of the samples, batch)``.
+        seed: Of all that is drawn; the same on all ranks.
+        num_workers: Worker processes of all datasets together.
+        distributed: Whether each rank reads its share of each dataset: True, or ``"auto"`` if
+            there are several. Loaders are left as they are.
+        **options: Any other option of `FastLoader`, for the loaders that are made here.
+
+    Raises:
+        SettingsError: If options cannot work together.
+        EmptyEpochError: If a source that takes part has no batch.
+
+    Examples:
+        >>> sources = {"few": range(4), "many": range(100, 112)}
+        >>> mixed = MixedLoader(sources, 2, strategy="weighted", weights={"few": 1, "many": 3})
+        >>> len(mixed)
+        8
+        >>> mixed = MixedLoader(
+        ...     sources,
+        ...     4,
+        ...     mix="samples",
+        ...     strategy="pattern",
+        ...     pattern=["few", "many", "many", "many"],
+        ... )
+        >>> [batch.tolist() for batch in mixed][:2]
+        [[0, 100, 101, 102], [1, 103, 104, 105]]
+    """
+
+    def __init__(
+        self,
+        sources: Mapping[str, Any],
+        batch_size: int | Mapping[str, int] = 1,
+        *,
+        mix: Unit = "batches",
+        strategy: Strategy = "round_robin",
+        weights: Mapping[str, float] | None = None,
+        pattern: Sequence[str] | None = None,
+        burst: int = 1,
+        stop: StopRule | Literal["auto"] = "auto",
+        epoch_length: int | EpochLength | None = None,
+        shuffle: bool = False,
+        drop_last: bool = False,
+        with_names: bool = False,
+        seed: int = 0,
+        num_workers: int | Literal["auto"] = "auto",
+        distributed: bool | Literal["auto"] = False,
+        **options: Any,
+    ) -> None:
+        _check_options(options, with_names=with_names)
+        rules: dict[str, Any] = {
+            "strategy": strategy,
+            "weights": weights,
+            "pattern": pattern,
+            "burst": burst,
+            "stop": stop,
+            "epoch_length": epoch_length,
+        }
+        self._mix: DatasetsMix | LoadersMix
+        if are_all_map_style(sources):
+            ranks = read_ranks() if distributed else Ranks(0, 1, "not asked for")
+            dataset = MixedDataset(sources, with_names=with_names)
+            sampler = MixedBatchSampler(
+                dataset,
+                batch_size,
+                mix=mix,
+                **rules,
+                shuffle=shuffle,
+                drop_last=drop_last,
+                seed=seed,
+                num_replicas=ranks.world_size,
+                rank=ranks.rank,
+            )
+            self._mix = DatasetsMix(
+                dataset, sampler, {**options, "num_workers": num_workers, "seed": seed}
+            )
+            return
+        if mix != "batches":
+            raise SettingsError(
+                "Only map-style datasets can be mixed inside a batch: leave mix out, or give "
+                "datasets in place of loaders."
+            )
+        mixture = Mixture.of(tuple(sources), **rules)
+        loaders = make_loaders(
+            sources,
+            dict(zip(sources, read_sizes(tuple(sources), batch_size, mix), strict=True)),
+            weights=mixture.weights,
+            one_at_a_time=strategy == "sequential",
+            num_workers=num_workers,
+            seed=seed,
+            shuffle=shuffle,
+            options={
+                **options,
+                **({"drop_last": True} if drop_last else {}),
+                **({"distributed": distributed} if distributed else {}),
+            },
+        )
+        self._mix = LoadersMix(loaders, mixture, seed, with_names=with_names)
+
+    @property
+    def loader(self) -> FastLoader[Any] | None:
+        """The one loader that reads all sources, where there is one.
+
+        It is a `DataLoader` that gives the same batches, for frameworks that want one.
+        """
+        return self._mix.loader if isinstance(self._mix, DatasetsMix) else None
+
+    @property
+    def loaders(self) -> Mapping[str, Any]:
+        """The loader of each source, by name; the same for all where one reads all sources."""
+        return dict(self._mix.loaders)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the sources."""
+        return self._mix.mixture.names
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """Share of each source in the next epoch, by name."""
+        return dict(zip(self.names, self._mix.mixture.weights, strict=True))
+
+    @property
+    def stop(self) -> StopRule:
+        """The stop rule in force."""
+        return self._mix.mixture.stop
+
+    def set_weights(self, weights: Mapping[str, float]) -> None:
+        """Change the shares from the next epoch on.
+
+        Args:
+            weights: By name; sources that are left out keep theirs.
+
+        Raises:
+            SettingsError: If the strategy has no weights, or these make no sense.
+            EmptyEpochError: If a source that takes part now has no batch.
+        """
+        self._mix.mixture = self._mix.mixture.with_weights(weights)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch that the next pass gives; those after it count on from there.
+
+        Nobody has to: each pass is the next epoch by itself.
+
+        Args:
+            epoch: Number of the epoch, from 0.
+
+        Raises:
+            SettingsError: If `epoch` is negative.
+        """
+        if epoch < 0:
+            raise SettingsError(f"epoch must be 0 or more, but got {epoch}.")
+        self._mix.set_epoch(epoch)
+
+    def __len__(self) -> int:
+        """Return the number of batches of the next epoch.
+
+        Raises:
+            TypeError: If it never ends, or the length of a source is not known and matters.
+        """
+        num_batches = self._mix.count_batches()
+        if math.isinf(num_batches):
+            raise TypeError("An epoch that cycles forever has no length: give epoch_length.")
+        return int(num_batches)
+
+    def __iter__(self) -> Iterator[Any]:
+        """Start the next epoch, or go on in one that was loaded.
+
+        It starts when the first batch is asked for: frameworks call this to see whether they
+        can iterate, and throw the result away.
+        """
+        yield from self._mix.begin()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where the consumer of the latest pass is, to go on from there later.
+
+        The names are torchdata's. Batches that the consumer has got count; after the end of an
+        epoch the state is that before the next one.
+
+        Raises:
+            ResumeError: If a source is a loader without ``state_dict``.
+        """
+        return self._mix.state_dict()
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Let the next pass go on from a saved state; what lies before it is not read.
+
+        Args:
+            state_dict: From `state_dict` of a mixture made with the same sources and options.
+
+        Raises:
+            ResumeError: If this mixture cannot go on from it.
+        """
+        self._mix.load_state_dict(state_dict)
+
+
+def _check_options(options: Mapping[str, Any], *, with_names: bool) -> None:
+    """Refuse options that a mixture decides itself.
+
+    Raises:
+        SettingsError: If there is one.
+    """
+    decided = {"dataset", "sampler", "batch_sampler", "generator"} & options.keys()
+    if decided:
+        raise SettingsError(
+            f"{sorted(decided)} cannot be given: a mixture decides what is read, by strategy, "
+            "shuffle and seed."
+        )
+    if with_names and options.get("on_error") == "skip":
+        raise SettingsError(
+            "with_names=True tells the source of each sample, and on_error='skip' leaves "
+            "samples out: choose one."
+        )
