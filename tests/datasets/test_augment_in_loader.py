@@ -101,6 +101,7 @@ def test_a_shard_has_the_samples_of_the_whole():
 WORKERS = {
     "one": {"num_workers": 1, "persistent_workers": True},
     "two, fresh each epoch": {"num_workers": 2, "persistent_workers": False},
+    "four": {"num_workers": 4, "persistent_workers": True},
 }
 METHODS = [
     (method, name)
@@ -109,9 +110,14 @@ METHODS = [
 ]
 
 
+many_workers = pytest.mark.filterwarnings("ignore:This DataLoader will create 4 worker")
+
+
+@many_workers
 @pytest.mark.multiprocess
 @pytest.mark.parametrize(("method", "name"), METHODS)
-def test_workers_change_nothing(method, name):
+@pytest.mark.parametrize("base", [Opaque, Batched], ids=["samples", "batches"])
+def test_workers_change_nothing(base, method, name):
     transforms = [
         RandomFlip(),
         RandomCrop(3),
@@ -119,11 +125,48 @@ def test_workers_change_nothing(method, name):
         GlobalNoise(),
         OwnGenerator(),
     ]
-    dataset = Augment(Opaque(), transforms, global_rng=True)
+    dataset = Augment(base(), transforms, global_rng=True)
 
     found = epochs(dataset, multiprocessing_context=method, **WORKERS[name])
 
-    assert_same(epochs(dataset, num_workers=0), found)
+    assert_same(epochs(Augment(Opaque(), transforms, global_rng=True), num_workers=0), found)
+
+
+FORKED = {"multiprocessing_context": "fork"}
+RESUMED = [
+    *(
+        (pipeline, base, options)
+        for pipeline in ("keyed", "global")
+        for base in (Opaque, Batched)
+        for options in (
+            {"num_workers": 0},
+            {"num_workers": 2, **FORKED},
+            {"num_workers": 4, "persistent_workers": False, **FORKED},
+        )
+    ),
+    ("global", Opaque, {"num_workers": 1, "multiprocessing_context": "forkserver"}),
+    ("global", Batched, {"num_workers": 1, "multiprocessing_context": "spawn"}),
+]
+
+
+@many_workers
+@pytest.mark.multiprocess
+@pytest.mark.parametrize(("name", "base", "options"), RESUMED)
+def test_a_resumed_run_goes_on_with_the_same_samples(name, base, options):
+    dataset = Augment(base(), **PIPELINES[name])
+    whole = FastLoader(dataset, batch_size=4, seed=3, shuffle=True, num_workers=0)
+    expected = [[batch["image"].clone() for batch in whole] for _ in range(3)]
+    stopped = FastLoader(dataset, batch_size=4, seed=3, shuffle=True, num_workers=0)
+    list(stopped)
+    iterator = iter(stopped)
+    next(iterator)
+    state = stopped.state_dict()
+
+    resumed = FastLoader(dataset, batch_size=4, seed=3, shuffle=True, **options)
+    resumed.load_state_dict(state)
+
+    found = [[batch["image"].clone() for batch in resumed] for _ in range(2)]
+    assert_same([expected[1][1:], expected[2]], found)
 
 
 @pytest.mark.multiprocess
