@@ -18,6 +18,10 @@ Integers: TypeAlias = npt.NDArray[np.int64]
 _LARGE_IMAGE_BYTES = 4 << 20
 """From here on decoding takes so much longer than the Python around it that threads keep all
 cores busy, which cost no start."""
+_SCRATCH_SHARE = 16
+"""Images are decoded into memory that is used again and written from there, which takes 0.8 to 0.9
+of the time that decoding into fresh shared pages takes: each of those is a page fault. Where that
+memory of all cores were more than a sixteenth of all pixels, they are decoded in place."""
 _PART_BYTES = 16 << 20
 _MAX_PARTS = 2048
 _PARTS_PER_CORE = 32
@@ -105,6 +109,10 @@ class _DecodeJob:
         self._shapes = shapes
         self._write = write
         self._channels = channels
+        scratch_bytes = int(sizes_bytes.max()) * num_cores
+        self._in_place = isinstance(
+            write, MemoryWriter
+        ) and scratch_bytes * _SCRATCH_SHARE > int(sizes_bytes.sum())
         self._starts = _part_starts(sizes_bytes, num_cores)
         self._scratch = threading.local()
 
@@ -132,7 +140,7 @@ class _DecodeJob:
             row, offset = int(self._rows[at]), int(self._offsets[at])
             shape = tuple(self._shapes[at].tolist())
             dtype = table.dtypes[table.dtype_codes[row]]
-            if isinstance(self._write, MemoryWriter):
+            if self._in_place and isinstance(self._write, MemoryWriter):
                 out = self._write.view(offset, shape, dtype)
                 self._decoder.decode(row, out, self._channels)
             else:

@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeAlias
 
 from fastloader.sources._job_processes import JobProcesses, PartQueue
 
-__all__ = ["Job", "TakeResult", "run_job", "usable_cores"]
+__all__ = ["Job", "TakeResult", "run_job"]
 
 _WORTH_STARTING_SECONDS = 0.5
 """A child takes 0.2 s of a core to import what it needs: start some for more than this."""
@@ -35,30 +35,24 @@ TakeResult: TypeAlias = Callable[[int, Any], None]
 """Takes the number of a part and its result, one call at a time, in any order."""
 
 
-def usable_cores() -> int:
-    """Return how many cores this process may keep busy: one in a loader's worker."""
-    from fastloader._machine import read_machine  # noqa: PLC0415 - torch, which children go without
-
-    machine = read_machine()
-    return 1 if machine.is_worker else machine.rank_cpus
-
-
 def run_job(
-    job: Job, take_result: TakeResult, *, num_cores: int, in_processes: bool = False
+    job: Job, take_result: TakeResult, *, num_cores: int | None, in_processes: bool = False
 ) -> None:
     """Do all parts of a job; the first error ends it and is raised.
 
     Args:
         job: What to do.
         take_result: Is called for each part.
-        num_cores: Parts to work on at once.
+        num_cores: Parts to work on at once; as many as this process may if None.
         in_processes: The interpreter's lock is held most of the time, so that threads would
             wait for each other. Children are started once the rest is known to be long enough.
 
     Raises:
         WorkerDiedError: If a child process ended by itself.
     """
-    num_cores = min(num_cores, job.num_parts)
+    if job.num_parts > 1 and num_cores is None:
+        num_cores = _count_usable_cores()
+    num_cores = min(num_cores or 1, job.num_parts)
     if num_cores > 1 and in_processes and os.name == "posix":
         _run_with_children(job, take_result, num_cores - 1)
     elif num_cores > 1:
@@ -94,3 +88,11 @@ def _run_with_children(job: Job, take_result: TakeResult, num_children: int) -> 
             if rest > _WORTH_STARTING_SECONDS:
                 children.start(num_children)
         children.finish(take_result)
+
+
+def _count_usable_cores() -> int:
+    """Return how many cores this process may keep busy: one in a loader's worker."""
+    from fastloader._machine import read_machine  # noqa: PLC0415 - torch, which children go without
+
+    machine = read_machine()
+    return 1 if machine.is_worker else machine.rank_cpus

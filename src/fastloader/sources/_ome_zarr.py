@@ -15,7 +15,7 @@ import numpy.typing as npt
 from fastloader.errors import ImageDataError, SettingsError, SourceError
 from fastloader.sources._axis_names import AxisOrder
 from fastloader.sources._image_folder import FoundImage, ImageFolder
-from fastloader.sources._jobs import run_job, usable_cores
+from fastloader.sources._jobs import run_job
 from fastloader.sources._ome_zarr_nodes import OmeZarrNode, find_nodes
 from fastloader.sources._zarr_array import ZarrArray, parse_array
 from fastloader.sources._zarr_pixels import read_box
@@ -92,9 +92,7 @@ class OmeZarrFolder(ImageFolder):
         root = os.fspath(path)
         job = _Look(root, find_nodes(root), level or 0, pixel_size)
         parts: dict[int, list[FoundImage]] = {}
-        run_job(
-            job, parts.__setitem__, num_cores=num_cores or usable_cores(), in_processes=True
-        )
+        run_job(job, parts.__setitem__, num_cores=num_cores, in_processes=True)
         super().__init__(root, [image for part in sorted(parts) for image in parts[part]])
 
     @cached_property

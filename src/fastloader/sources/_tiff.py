@@ -12,7 +12,7 @@ from fastloader.errors import SourceError
 from fastloader.sources._axis_names import StackAxis
 from fastloader.sources._file_search import TIFF_SUFFIXES, file_columns, find_files
 from fastloader.sources._image_folder import FoundImage, ImageFolder
-from fastloader.sources._jobs import run_job, usable_cores
+from fastloader.sources._jobs import run_job
 from fastloader.sources._tiff_layout import TiffChoice, TiffLayout, read_layout
 from fastloader.sources._tiff_pixels import read_pixels
 
@@ -73,7 +73,7 @@ class TiffFolder(ImageFolder):
                 f"{root} has no file {'of TIFF' if pattern is None else f'like {pattern!r}'} "
                 f"({', '.join(TIFF_SUFFIXES[:2])}) in it or its subfolders."
             )
-        super().__init__(root, _look_at_all(root, names, choice, num_cores or usable_cores()))
+        super().__init__(root, _look_at_all(root, names, choice, num_cores))
 
     def decode(self, row: int, out: npt.NDArray[Any], channels: Sequence[int] | None) -> None:
         """Read and decode one image; see `ImageFolder.decode`.
@@ -133,7 +133,7 @@ class _Look:
 
 
 def _look_at_all(
-    root: str, names: Sequence[str], choice: TiffChoice, num_cores: int
+    root: str, names: Sequence[str], choice: TiffChoice, num_cores: int | None
 ) -> list[FoundImage]:
     job = _Look(root, names, choice)
     parts: dict[int, list[tuple[FoundImage, frozenset[str]]]] = {}
