@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from fastloader._gather import gather_rows
 from fastloader.cache._layout import PixelLayout
 from fastloader.cache._pixel_bytes import PixelBytes
 
@@ -100,15 +101,18 @@ class PackedImages:
             for sample, position in zip(out, positions, strict=True):
                 _convert(self.image(position), sample, scale)
             return
-        index = torch.as_tensor(positions, dtype=torch.int64)
+        index = np.asarray(positions, np.int64)
         rows = out.view(len(positions), -1)
         if out.dtype == self._uniform.dtype and scale is None:
-            torch.index_select(self._uniform, 0, index, out=rows)
+            gather_rows(self._uniform, index, rows)
             return
         num_at_once = max(1, _GATHER_BYTES // (self._uniform[0].nbytes or 1))
+        shape = (min(num_at_once, len(positions)), self._uniform.shape[1])
+        gathered = torch.empty(shape, dtype=self._uniform.dtype)
         for start in range(0, len(positions), num_at_once):
-            part = slice(start, start + num_at_once)
-            _convert(torch.index_select(self._uniform, 0, index[part]), rows[part], scale)
+            part = index[start : start + num_at_once]
+            chosen = gather_rows(self._uniform, part, gathered[: len(part)])
+            _convert(chosen, rows[start : start + num_at_once], scale)
 
     def _is_large(self) -> bool:
         return self._uniform is not None and self._uniform[:1].nbytes >= _SMALL_IMAGE_BYTES

@@ -5,7 +5,7 @@ import numpy.typing as npt
 import torch
 
 from fastloader._buffers import empty_batch
-from fastloader.datasets._gather import gather_rows
+from fastloader._gather import gather_rows
 from fastloader.datasets._merge import SIGNED
 
 __all__ = ["Rows", "order_in_memory"]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from fastloader.datasets._gather import PART_BYTES, gather_rows
+from fastloader._gather import PART_BYTES, gather_rows
 
 DTYPES = [torch.uint8, torch.bool, torch.bfloat16, torch.float32, torch.complex64, torch.int64]
 

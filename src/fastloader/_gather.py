@@ -17,6 +17,9 @@ PART_BYTES = 4 << 20
 CREW_PART_BYTES = 1 << 20
 """The same for threads that stand by."""
 
+SERIAL_ELEMENTS = 32768
+"""Up to so many, torch uses one thread and is quicker to call."""
+
 
 def gather_rows(
     source: torch.Tensor, positions: npt.NDArray[np.int64], out: torch.Tensor
@@ -24,8 +27,8 @@ def gather_rows(
     """Write ``source[positions]`` to `out`.
 
     Uses as many threads as torch may (`torch.set_num_threads`), those of the loader where it
-    lends some. They are not torch's own, whose calling thread spins while it waits for the
-    others: costly where cores are shared.
+    lends some. They are not torch's own, which spin while they wait for each other: where a
+    core is taken by somebody else, a batch of a megabyte then takes ten times as long.
 
     Args:
         source: Rows along the first axis, on the CPU, shape ``(N, ...)``.
@@ -38,12 +41,12 @@ def gather_rows(
     Raises:
         IndexError: If a position is outside of `source`.
     """
+    is_small = out.numel() <= SERIAL_ELEMENTS
+    if is_small or not source.is_contiguous() or not _are_inside(positions, len(source)):
+        return torch.index_select(source, 0, torch.from_numpy(positions), out=out)
     crew = current_crew()
     part_bytes = PART_BYTES if crew is None else CREW_PART_BYTES
-    num_threads = torch.get_num_threads()
-    num_parts = min(num_threads, out.nbytes // part_bytes, len(positions))
-    if num_parts < 2 or not source.is_contiguous() or not _are_inside(positions, len(source)):
-        return torch.index_select(source, 0, torch.from_numpy(positions), out=out)
+    num_parts = min(torch.get_num_threads(), out.nbytes // part_bytes, len(positions)) or 1
     rows, target = _as_bytes(source), _as_bytes(out)
     edges = np.linspace(0, len(positions), num_parts + 1).astype(int).tolist()
 
