@@ -43,6 +43,9 @@ OWN = [
     "on_error",
     "on_worker_death",
     "watchdog_seconds",
+    "distributed",
+    "samples_per_epoch",
+    "batches_per_epoch",
 ]
 
 

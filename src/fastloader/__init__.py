@@ -12,14 +12,34 @@ if TYPE_CHECKING:
     from fastloader._split import split
     from fastloader.datasets import OMEArrowDataset
     from fastloader.mixing import MixedLoader
+    from fastloader.sampling import (
+        ClassBalancedSampler,
+        DistributedSampler,
+        EpochLengthSampler,
+        EpochSampler,
+        LengthGroupedSampler,
+        OrderedSampler,
+        ShuffledSampler,
+        SubsetSampler,
+        WeightedSampler,
+    )
     from fastloader.writing import convert, write_images
 
 __all__ = [
+    "ClassBalancedSampler",
+    "DistributedSampler",
+    "EpochLengthSampler",
+    "EpochSampler",
     "FastLoader",
+    "LengthGroupedSampler",
     "LoaderSettings",
     "Loaders",
     "MixedLoader",
     "OMEArrowDataset",
+    "OrderedSampler",
+    "ShuffledSampler",
+    "SubsetSampler",
+    "WeightedSampler",
     "convert",
     "create_loaders",
     "errors",
@@ -37,6 +57,15 @@ _HOMES = {
     "MixedLoader": "fastloader.mixing",
     "convert": "fastloader.writing",
     "create_loaders": "fastloader._presets",
+    "ClassBalancedSampler": "fastloader.sampling",
+    "DistributedSampler": "fastloader.sampling",
+    "EpochLengthSampler": "fastloader.sampling",
+    "EpochSampler": "fastloader.sampling",
+    "LengthGroupedSampler": "fastloader.sampling",
+    "OrderedSampler": "fastloader.sampling",
+    "ShuffledSampler": "fastloader.sampling",
+    "SubsetSampler": "fastloader.sampling",
+    "WeightedSampler": "fastloader.sampling",
     "evaluation_loader": "fastloader._presets",
     "OMEArrowDataset": "fastloader.datasets",
     "seed_everything": "fastloader._seeding",

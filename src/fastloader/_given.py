@@ -9,11 +9,10 @@ import torch
 
 from fastloader._machine import Machine
 from fastloader._settings import LoaderSettings
-from fastloader.errors import EmptyEpochError, SettingsError
+from fastloader.errors import SettingsError
 
 __all__ = [
     "check_choice",
-    "check_not_empty",
     "check_seed",
     "context_to_use",
     "read_override",
@@ -47,19 +46,6 @@ def check_choice(name: str, value: object, choices: tuple[str | None, ...]) -> N
     if value not in choices:
         expected = " or ".join(repr(choice) for choice in choices)
         raise SettingsError(f"{name} should be {expected}, but got {value!r}.")
-
-
-def check_not_empty(dataset: Any) -> None:
-    """Refuse to shuffle nothing.
-
-    Raises:
-        EmptyEpochError: If the dataset is empty.
-    """
-    if len(dataset) == 0:
-        raise EmptyEpochError(
-            "The dataset is empty (length 0), so there is nothing to shuffle: look at where "
-            "its samples should come from."
-        )
 
 
 def read_override() -> int | None:

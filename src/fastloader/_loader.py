@@ -1,10 +1,9 @@
 """FastLoader: torch's DataLoader that fills in its own settings."""
 
-import dataclasses
 import inspect
 import logging
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sized
+from collections.abc import Callable, Iterable, Mapping
 from multiprocessing.context import BaseContext
 from typing import Any, Literal, Never, TypeVar, cast
 
@@ -16,7 +15,6 @@ from fastloader._epoch import EpochOpener
 from fastloader._epochs import Epochs
 from fastloader._given import (
     check_choice,
-    check_not_empty,
     check_seed,
     context_to_use,
     read_override,
@@ -30,7 +28,7 @@ from fastloader._traits import describe_dataset, is_data_pipe
 from fastloader.engine import SkippedSample
 from fastloader.errors import ResumeError, SettingsError
 from fastloader.sampling._epoch_order import check_any_batch
-from fastloader.sampling._seeded import SeededSampler
+from fastloader.sampling._given_order import Distributed, GivenOrder, resolve_order
 
 __all__ = ["FastLoader"]
 
@@ -54,7 +52,8 @@ class FastLoader(DataLoader[T_co]):
             (`fastloader.typing.BatchedDataset`, or torch's `TensorDataset`) needs no workers.
         batch_size: Samples in a batch; None gives single samples.
         shuffle: Whether samples come in another order each epoch.
-        sampler: Indices of the samples, instead of `shuffle`.
+        sampler: Indices of the samples, instead of `shuffle`; or a function that takes the
+            dataset and returns them.
         batch_sampler: Lists of indices, one for each batch, instead of `batch_size`,
             `shuffle`, `sampler` and `drop_last`.
         num_workers: Worker processes; 0 loads in the calling process.
@@ -89,6 +88,13 @@ class FastLoader(DataLoader[T_co]):
             ``"restart"`` it and give its batches to the new one.
         watchdog_seconds: After this time without a batch a warning is logged that says which
             worker is busy with which samples, and where in the code.
+        distributed: Whether to read only this rank's share of the samples, where there are
+            several ranks: True, or ``"auto"`` to do so where it can be done. Nothing is shared
+            out twice; a shuffled order gives each rank the same number of samples, and
+            one from first to last gives each sample to one rank.
+        samples_per_epoch: Length of an epoch, of all ranks together, in place of that of the
+            order; an epoch goes on where the one before ended.
+        batches_per_epoch: The same in full batches of each rank.
 
     Raises:
         SettingsError: If options cannot work, alone or together (a `ValueError`, as in torch).
@@ -108,8 +114,10 @@ class FastLoader(DataLoader[T_co]):
         dataset: Dataset[T_co],
         batch_size: int | None = 1,
         shuffle: bool | None = None,
-        sampler: Sampler[Any] | Iterable[Any] | None = None,
-        batch_sampler: Sampler[list[Any]] | Iterable[list[Any]] | None = None,
+        sampler: Sampler[Any] | Iterable[Any] | Callable[[Any], Iterable[Any]] | None = None,
+        batch_sampler: (
+            Sampler[list[Any]] | Iterable[list[Any]] | Callable[[Any], Iterable[Any]] | None
+        ) = None,
         num_workers: int | Auto = "auto",
         collate_fn: Callable[[list[Any]], Any] | None = None,
         pin_memory: bool | Auto = "auto",
@@ -133,6 +141,9 @@ class FastLoader(DataLoader[T_co]):
         on_error: Literal["raise", "skip"] = "raise",
         on_worker_death: Literal["raise", "restart"] = "raise",
         watchdog_seconds: float = 60.0,
+        distributed: Distributed = False,
+        samples_per_epoch: int | None = None,
+        batches_per_epoch: int | None = None,
         **later: Never,
     ) -> None:
         check_seed(seed, generator)
@@ -140,11 +151,26 @@ class FastLoader(DataLoader[T_co]):
         check_choice("resident", resident, ("device", None))
         check_choice("on_error", on_error, ("raise", "skip"))
         check_choice("on_worker_death", on_worker_death, ("raise", "restart"))
+        order = resolve_order(
+            GivenOrder(
+                dataset=dataset,
+                shuffle=shuffle,
+                sampler=sampler,
+                batch_sampler=batch_sampler,
+                batch_size=batch_size,
+                drop_last=drop_last,
+                generator=generator,
+                seed=seed,
+                distributed=distributed,
+                samples_per_epoch=samples_per_epoch,
+                batches_per_epoch=batches_per_epoch,
+            )
+        )
         traits = describe_dataset(
             dataset,
             batch_size=batch_size,
-            sampler=sampler,
-            batch_sampler=batch_sampler,
+            sampler=order.sampler,
+            batch_sampler=order.batch_sampler,
             drop_last=drop_last,
             collate_fn=collate_fn,
         )
@@ -163,16 +189,12 @@ class FastLoader(DataLoader[T_co]):
         )
         machine = read_machine()
         settings = choose_settings(machine, traits, given)
-        if shuffle and sampler is None and batch_sampler is None and not traits.is_iterable:
-            check_not_empty(dataset)
-            if seed is not None:
-                sampler, shuffle = SeededSampler(cast("Sized", dataset), seed), None
         super().__init__(
             dataset=dataset,
             batch_size=batch_size,
-            shuffle=shuffle,
-            sampler=sampler,
-            batch_sampler=batch_sampler,
+            shuffle=order.shuffle,
+            sampler=order.sampler,
+            batch_sampler=order.batch_sampler,
             num_workers=settings.num_workers,
             collate_fn=collate_fn,
             pin_memory=settings.pin_memory,
@@ -200,6 +222,9 @@ class FastLoader(DataLoader[T_co]):
         self.on_error = on_error
         self.on_worker_death = on_worker_death
         self.watchdog_seconds = watchdog_seconds
+        self.distributed = distributed
+        self.samples_per_epoch = samples_per_epoch
+        self.batches_per_epoch = batches_per_epoch
         self._settings = settings
         self._chose_workers = num_workers == "auto"
         self._chose_persistence = persistent_workers == "auto"
@@ -221,7 +246,6 @@ class FastLoader(DataLoader[T_co]):
     @property
     def settings(self) -> LoaderSettings:
         """What the loader runs with, and the reason for each value."""
-        settings = self._settings
         now = {
             "num_workers": self.num_workers,
             "prefetch_factor": self.prefetch_factor,
@@ -229,13 +253,10 @@ class FastLoader(DataLoader[T_co]):
             "pin_memory": self.pin_memory,
             "device": None if self.device is None else str(torch.device(self.device)),
         }
-        changed = {name: now[name] for name in now if now[name] != getattr(settings, name)}
-        reasons = {**settings.reasons, **dict.fromkeys(changed, "set after construction")}
+        settings = self._settings.with_values(now, "set after construction")
         if (obstacle := self._opener.residence.obstacle) is not None:
-            changed["resident"], reasons["resident"] = None, obstacle
-        if not changed:
-            return settings
-        return dataclasses.replace(settings, **changed, reasons=reasons)  # type: ignore[arg-type]
+            settings = settings.with_values({"resident": None}, obstacle)
+        return settings
 
     def explain(self) -> str:
         """Return `settings` as a table of option, value and reason."""

@@ -1,7 +1,7 @@
 """What a loader runs with, and why: one validated value and one reason per option."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
 from typing import Literal, TypeAlias, get_args
 
@@ -103,6 +103,21 @@ class LoaderSettings:
     def _values(self) -> dict[str, object]:
         names = [field.name for field in fields(self)]
         return {name: getattr(self, name) for name in names if name not in _ABOUT}
+
+    def with_values(self, values: Mapping[str, object], reason: str) -> "LoaderSettings":
+        """Return the settings with other values.
+
+        Args:
+            values: By field name; those that are in force already change nothing.
+            reason: Why the others are what they are.
+        """
+        changed = {
+            name: value for name, value in values.items() if value != getattr(self, name)
+        }
+        if not changed:
+            return self
+        reasons = {**self.reasons, **dict.fromkeys(changed, reason)}
+        return replace(self, **changed, reasons=reasons)  # type: ignore[arg-type]
 
     def explain(self) -> str:
         """Return a table of option, value and reason as text."""

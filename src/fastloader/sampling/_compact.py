@@ -16,7 +16,7 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
-from fastloader.sampling._seeded import SeededSampler
+from fastloader.sampling._epoch_sampler import has_chunks
 
 __all__ = ["IndexArray", "IndexList", "compact_sampler"]
 
@@ -172,21 +172,27 @@ class _CompactBatches(_Compact):
         self._num_skipped = num_skipped
 
     def __iter__(self) -> Iterator[list[Any]]:
-        batch_sampler: BatchSampler = self._sampler
-        size = batch_sampler.batch_size
-        inner = batch_sampler.sampler
+        inner = self._sampler.sampler
+        if has_chunks(inner):  # asked now: the epoch of an order may change before it is read
+            chunks = inner.chunks(self._num_skipped)
+            return self._complete(_cut(chunks, self._sampler.batch_size))
+        return self._complete(self._batches(inner))
+
+    def _batches(self, inner: Any) -> Iterator[list[Any]]:
+        size = self._sampler.batch_size
         if type(inner) is RandomSampler:
             chunks = _CompactRandom(inner).chunks()
-            batches = _cut(_without_first(chunks, self._num_skipped), size)
-        elif type(inner) is SeededSampler:
-            batches = _cut(_without_first(inner.chunks(), self._num_skipped), size)
+            yield from _cut(_without_first(chunks, self._num_skipped), size)
         elif type(inner) is SequentialSampler:
-            batches = _cut(_count(self._num_skipped, len(inner)), size)
+            yield from _cut(_count(self._num_skipped, len(inner)), size)
         else:
             later = compact_sampler(inner, num_skipped=self._num_skipped)
-            batches = _collect(iter(later), size)
+            yield from _collect(iter(later), size)
+
+    def _complete(self, batches: Iterator[list[Any]]) -> Iterator[list[Any]]:
+        batch_sampler: BatchSampler = self._sampler
         for batch in batches:
-            if len(batch) < size and batch_sampler.drop_last:
+            if len(batch) < batch_sampler.batch_size and batch_sampler.drop_last:
                 return
             yield batch
 
@@ -224,6 +230,9 @@ class _Later(_Compact):
         self._num_skipped = num_skipped
 
     def __iter__(self) -> Iterator[Any]:
+        if has_chunks(self._sampler):
+            chunks = self._sampler.chunks(self._num_skipped)
+            return chain.from_iterable(chunk.tolist() for chunk in chunks)
         return islice(iter(self._sampler), self._num_skipped, None)
 
 

@@ -19,6 +19,7 @@ from fastloader.errors import EmptyEpochError
 from fastloader.sampling._base_seed import draw_seed, draws_on_cpu, peek_seed
 from fastloader.sampling._compact import compact_sampler
 from fastloader.sampling._drawn import DrawnBatches
+from fastloader.sampling._epoch_sampler import has_chunks
 from fastloader.sampling._random_states import (
     RandomStates,
     capture_globals,
@@ -26,7 +27,6 @@ from fastloader.sampling._random_states import (
     drawing_from,
     restore_own,
 )
-from fastloader.sampling._seeded import SeededSampler
 from fastloader.typing import Stateful
 
 __all__ = [
@@ -146,7 +146,7 @@ def _draw_start(
 ) -> OrderStart:
     own = capture_own(own_generators(decider, generator))
     may_draw = not is_iterable and type(decider) is not SequentialSampler
-    draws_globals = may_draw and type(decider) is not SeededSampler
+    draws_globals = may_draw and not has_chunks(decider)
     states = None
     if draws_globals:
         states = capture_globals(all_libraries=type(decider) not in _TORCH_SAMPLERS)

@@ -1,0 +1,259 @@
+"""From what the caller gave to the sampler of a loader: factory, epoch length, share."""
+
+import logging
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeAlias
+
+import torch
+import torch.utils.data
+from torch.utils.data import IterableDataset
+
+from fastloader._ranks import Ranks, read_ranks
+from fastloader.errors import EmptyEpochError, SettingsError
+from fastloader.sampling._chain import samplers_within
+from fastloader.sampling._distributed import DistributedSampler, Uneven
+from fastloader.sampling._epoch_length import EpochLengthSampler
+from fastloader.sampling._epoch_sampler import EpochSampler
+from fastloader.sampling._foreign import as_epoch_sampler, translate
+from fastloader.sampling._seeded import SeededSampler
+from fastloader.sampling._shuffled import OrderedSampler, ShuffledSampler
+
+__all__ = ["Distributed", "GivenOrder", "resolve_order"]
+
+Distributed: TypeAlias = bool | Literal["auto"]
+"""Whether a loader shares its samples with those on other ranks."""
+
+logger = logging.getLogger("fastloader")
+
+
+@dataclass(frozen=True, kw_only=True)
+class GivenOrder:
+    """The options of a loader that decide its order."""
+
+    dataset: Any
+    shuffle: bool | None
+    sampler: Any
+    batch_sampler: Any
+    batch_size: int | None
+    drop_last: bool
+    generator: torch.Generator | None
+    seed: int | None
+    distributed: Distributed
+    samples_per_epoch: int | None
+    batches_per_epoch: int | None
+
+
+def resolve_order(given: GivenOrder) -> GivenOrder:
+    """Call factories, set the length of an epoch, and take this rank's share.
+
+    Made anew from its own result it stays the same: frameworks do so.
+
+    Args:
+        given: By the caller.
+
+    Returns:
+        The same with other `sampler`, `batch_sampler` and `shuffle`, as torch takes them.
+
+    Raises:
+        SettingsError: If the options cannot work together.
+        EmptyEpochError: If an empty dataset is to be shuffled.
+        ValueError: If samples are to be shared where Accelerate is active.
+    """
+    if given.distributed not in {False, True, "auto"}:
+        raise SettingsError(
+            f"distributed should be False, True or 'auto', but got {given.distributed!r}."
+        )
+    given = replace(
+        given,
+        sampler=_made(given.sampler, given.dataset),
+        batch_sampler=_made(given.batch_sampler, given.dataset),
+    )
+    if _is_shuffled_by_loader(given):
+        _check_not_empty(given.dataset)
+    ranks = _ranks_to_share(given) if given.distributed else None
+    given = _with_length(given, 1 if ranks is None else ranks.world_size)
+    if ranks is not None:
+        return _with_share(given, ranks)
+    if given.seed is not None and _is_shuffled_by_loader(given):
+        return replace(given, sampler=SeededSampler(given.dataset, given.seed), shuffle=None)
+    return given
+
+
+def _made(sampler: Any, dataset: Any) -> Any:
+    is_factory = callable(sampler) and not isinstance(sampler, Iterable)
+    return sampler(dataset) if is_factory else sampler
+
+
+def _is_shuffled_by_loader(given: GivenOrder) -> bool:
+    if not given.shuffle or isinstance(given.dataset, IterableDataset):
+        return False
+    return given.sampler is None and given.batch_sampler is None
+
+
+def _check_not_empty(dataset: Any) -> None:
+    if len(dataset) == 0:
+        raise EmptyEpochError(
+            "The dataset is empty (length 0), so there is nothing to shuffle: look at where "
+            "its samples should come from."
+        )
+
+
+def _ranks_to_share(given: GivenOrder) -> Ranks | None:
+    """Return the ranks that the loader has to share its samples with, if any.
+
+    Raises:
+        SettingsError: If it has to by ``distributed=True`` and cannot.
+        ValueError: If it has to where Accelerate is active.
+    """
+    ranks = read_ranks()
+    if ranks.world_size == 1:
+        logger.info("This is the only rank (%s): there is nothing to share.", ranks.source)
+        return None
+    there = _find_share(given)
+    if there is not None:
+        logger.info(
+            "Rank %d of %d: the samples are shared out already, by %s; this loader leaves it at "
+            "that.", ranks.rank, ranks.world_size, there,
+        )  # fmt: skip
+        return None
+    obstacle = _ACCELERATE if _is_accelerate_active() else _find_obstacle(given)
+    if obstacle is None:
+        return ranks
+    if given.distributed is True:
+        # No option is wrong beside Accelerate, but the place: there it is a plain ValueError.
+        kind = ValueError if obstacle is _ACCELERATE else SettingsError
+        raise kind(f"distributed=True cannot share these samples: {obstacle}")
+    logger.info(
+        "Rank %d of %d: this loader does not share its samples: %s",
+        ranks.rank, ranks.world_size, obstacle,
+    )  # fmt: skip
+    return None
+
+
+def _find_share(given: GivenOrder) -> str | None:
+    """Return what shares the samples among ranks already."""
+    for sampler in (given.sampler, given.batch_sampler):
+        for within in samplers_within(sampler):
+            if isinstance(within, torch.utils.data.DistributedSampler):
+                return f"a {type(within).__name__} that was given"
+    return None
+
+
+def _find_obstacle(given: GivenOrder) -> str | None:
+    """Return why the samples cannot be shared out, and what to do."""
+    if isinstance(given.dataset, IterableDataset):
+        return (
+            f"{type(given.dataset).__name__} is iterable and decides itself what it yields. "
+            "Let it yield another part on each rank."
+        )
+    if given.batch_sampler is not None:
+        return (
+            "batch_sampler makes its own batches. Give its samples as sampler, with batch_size, "
+            "or let it make other batches on each rank."
+        )
+    if given.sampler is not None and translate(given.sampler, 0) is None:
+        return (
+            f"{type(given.sampler).__name__} may draw another order on each rank. If it does "
+            "not, give sampler=fastloader.sampling.DistributedSampler(dataset, "
+            "sampler=your_sampler); else use one of fastloader.sampling."
+        )
+    return None
+
+
+_ACCELERATE = (
+    "Accelerate shares out every loader that it prepares. Leave distributed out, or set it to "
+    "'auto'."
+)
+
+
+def _is_accelerate_active() -> bool:
+    # It takes a loader's sampler and shards again, whatever that is; see the guide.
+    state = sys.modules.get("accelerate.state")
+    return state is not None and bool(getattr(state.PartialState, "_shared_state", None))
+
+
+def _with_length(given: GivenOrder, num_ranks: int) -> GivenOrder:
+    """Cut the order into epochs of the length that was asked for.
+
+    Raises:
+        SettingsError: If that is not possible.
+    """
+    number = _samples_per_epoch(given, num_ranks)
+    samplers = list(samplers_within(given.sampler))
+    if number is None or any(type(within) is EpochLengthSampler for within in samplers):
+        return given
+    if isinstance(given.dataset, IterableDataset) or given.batch_sampler is not None:
+        raise SettingsError(
+            "samples_per_epoch and batches_per_epoch need a map-style dataset and no "
+            "batch_sampler: an iterable dataset and a batch sampler decide themselves when an "
+            "epoch ends."
+        )
+    if any(isinstance(w, torch.utils.data.DistributedSampler) for w in samplers):
+        raise SettingsError(
+            "samples_per_epoch and batches_per_epoch come before sharing: leave out the "
+            "DistributedSampler, and set distributed=True."
+        )
+    if given.sampler is not None and given.shuffle:
+        return given  # torch says what is wrong
+    sampler = EpochLengthSampler(_whole_order(given, num_ranks), number)
+    return replace(given, sampler=sampler, shuffle=None)
+
+
+def _samples_per_epoch(given: GivenOrder, num_ranks: int) -> int | None:
+    if given.batches_per_epoch is None:
+        return given.samples_per_epoch
+    if given.samples_per_epoch is not None:
+        raise SettingsError(
+            "samples_per_epoch and batches_per_epoch both decide the length of an epoch: give "
+            "one of them."
+        )
+    return given.batches_per_epoch * (given.batch_size or 1) * num_ranks
+
+
+def _whole_order(given: GivenOrder, num_ranks: int) -> EpochSampler:
+    """Return the order of all ranks together."""
+    seed = _order_seed(given, num_ranks)
+    if given.sampler is not None:
+        return as_epoch_sampler(given.sampler, seed)
+    return (
+        ShuffledSampler(given.dataset, seed) if given.shuffle else OrderedSampler(given.dataset)
+    )
+
+
+def _order_seed(given: GivenOrder, num_ranks: int) -> int:
+    if given.seed is not None:
+        return given.seed
+    if num_ranks > 1:
+        return 0  # generators may stand elsewhere on another rank
+    generator = given.generator
+    return torch.initial_seed() if generator is None else generator.initial_seed()
+
+
+def _with_share(given: GivenOrder, ranks: Ranks) -> GivenOrder:
+    """Give the loader the share of this rank."""
+    if given.sampler is not None and given.shuffle:
+        return given  # torch says what is wrong
+    order = _whole_order(given, ranks.world_size)
+    # What comes in order is evaluated, each sample once, and nothing waits for equal steps.
+    uneven: Uneven = "drop" if given.drop_last else "pad" if order.shuffle else "keep"
+    sampler = DistributedSampler(
+        given.dataset,
+        ranks.world_size,
+        ranks.rank,
+        sampler=order,
+        uneven=uneven,
+    )
+    logger.info(
+        "Rank %d of %d (%s) reads %d of %d samples in an epoch (%s), shared out by this loader.",
+        ranks.rank, ranks.world_size, ranks.source, len(sampler), len(order), _UNEVEN[uneven],
+    )  # fmt: skip
+    return replace(given, sampler=sampler, shuffle=None)
+
+
+_UNEVEN = {
+    "pad": "some twice where they cannot be shared equally",
+    "drop": "the last ones left out where they cannot be shared equally",
+    "keep": "each sample on one rank",
+}
