@@ -259,6 +259,16 @@ def test_an_image_that_makes_no_sense_is_named(tmp_path, kind, damage):
 
 
 @every_format
+def test_a_size_far_above_others_is_checked_before_memory_is_taken(tmp_path, kind):
+    values = [ome_arrow_value(random_image((1, 2, 1, 3, 4))) for _ in range(9)]
+    values[6]["pixels_meta"]["size_x"] = 2**30
+    source = open_source(write(tmp_path, kind, values))
+
+    with pytest.raises(ImageDataError, match=r"row 6: .*(24 pixels together|do not add up)"):
+        source.read_table()
+
+
+@every_format
 @pytest.mark.parametrize("row", [0, 2], ids=["found at once", "found late"])
 def test_bytes_of_another_type_than_stated_are_never_read_as_that(tmp_path, kind, row):
     images = [random_image((1, 2, 1, 3, 4)) for _ in range(8)]

@@ -3,9 +3,11 @@
 import struct
 from dataclasses import dataclass
 
-from fastloader.errors import SourceError
+__all__ = ["FlatTable", "HeaderError"]
 
-__all__ = ["FlatTable"]
+
+class HeaderError(Exception):
+    """A header makes no sense; who knows the file says it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +31,7 @@ class FlatTable:
             content: A flatbuffer.
 
         Raises:
-            SourceError: If it is cut off.
+            HeaderError: If it is cut off.
         """
         return cls(content, _unpack(content, "<I", 0))
 
@@ -42,7 +44,7 @@ class FlatTable:
             default: For a field that is missing.
 
         Raises:
-            SourceError: If it lies outside the buffer.
+            HeaderError: If it lies outside the buffer.
         """
         at = self._place(field)
         return default if at is None else _unpack(self.content, kind, at)
@@ -54,7 +56,7 @@ class FlatTable:
             field: Number of the field.
 
         Raises:
-            SourceError: If it lies outside the buffer.
+            HeaderError: If it lies outside the buffer.
         """
         at = self._place(field)
         return None if at is None else FlatTable(self.content, self._follow(at))
@@ -67,7 +69,7 @@ class FlatTable:
             item_bytes: Length of an item.
 
         Raises:
-            SourceError: If they do not all lie inside the buffer.
+            HeaderError: If they do not all lie inside the buffer.
         """
         at = self._place(field)
         if at is None:
@@ -75,7 +77,7 @@ class FlatTable:
         start = self._follow(at)
         count = _unpack(self.content, "<I", start)
         if start + 4 + count * item_bytes > len(self.content):
-            raise SourceError("A header of the file is cut off.")
+            raise HeaderError("a header is cut off")
         return start + 4, count
 
     def _follow(self, at: int) -> int:
@@ -92,5 +94,5 @@ class FlatTable:
 
 def _unpack(content: bytes, kind: str, at: int) -> int:
     if not 0 <= at <= len(content) - struct.calcsize(kind):
-        raise SourceError("A header of the file is cut off.")
+        raise HeaderError("a header is cut off")
     return int(struct.unpack_from(kind, content, at)[0])

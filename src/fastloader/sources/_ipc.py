@@ -12,6 +12,7 @@ from pyarrow import ipc
 
 from fastloader.errors import SourceError
 from fastloader.sources._file_errors import naming
+from fastloader.sources._flatbuffer import HeaderError
 from fastloader.sources._ipc_message import BatchHeader, buffer_paths, find_batches
 from fastloader.sources._location import Location, PathLike, StorageOptions
 from fastloader.sources._opened_here import OpenedHere, state_without
@@ -67,7 +68,7 @@ class IpcTable:
 
     def reading(self) -> AbstractContextManager[None]:
         """Turn errors of Arrow into `fastloader.errors.SourceError`, naming the file."""
-        return naming(self.path, "an Arrow IPC file")
+        return naming(self.path, "an Arrow IPC file", ValueError, KeyError)
 
     def read_columns(self, names: Sequence[str]) -> pa.Table:
         """Return whole columns.
@@ -94,13 +95,24 @@ class IpcTable:
             fields: Of the struct.
             rows: Row numbers, ascending; the record batches that have them come whole.
             batch_rows: Not used: record batches are as they were written.
+
+        Raises:
+            SourceError: If a record batch has fewer rows than the file says.
         """
         numbers = range(len(self._headers))
         if rows is not None:
             numbers = np.unique(np.searchsorted(self._starts, rows, "right") - 1).tolist()
         wanted = [f"{column}.{field}" for field in fields]
+        sizes = np.diff(self._starts).tolist()
         for number in numbers:
+            size = sizes[number]
             images = self._read_batch(number, column, wanted)
+            validity = images.buffers()[0]
+            if len(images) != size or (validity is not None and 8 * validity.size < size):
+                raise SourceError(
+                    f"{self.path}, record batch {number}: expected {size} rows of "
+                    f"{column!r}, but the file holds fewer."
+                )
             # Flattened, a field is null where its image is.
             columns = dict(zip(images.type.names, images.flatten(), strict=True))
             parts = [columns[field] for field in fields]
@@ -121,7 +133,10 @@ class IpcTable:
             path == column or any(f"{path}.".startswith(f"{one}.") for one in wanted)
             for path in paths
         ])
-        return header.read(self._opened.get(), self.schema, is_kept).column(column)
+        try:
+            return header.read(self._opened.get(), self.schema, is_kept).column(column)
+        except HeaderError as error:
+            raise SourceError(f"{self.path} cannot be read: {error}.") from error
 
     def _reader(self, columns: Sequence[str] | None = None) -> ipc.RecordBatchFileReader:
         options = ipc.IpcReadOptions(use_threads=False)
@@ -150,7 +165,10 @@ class IpcTable:
     def _headers(self) -> list[BatchHeader]:
         with self.reading():
             file = self._opened.get()
-            return find_batches(file, _read_footer(file, self.path))
+            try:
+                return find_batches(file, _read_footer(file, self.path))
+            except HeaderError as error:
+                raise SourceError(f"{self.path} cannot be read: {error}.") from error
 
     @cached_property
     def _starts(self) -> Integers:

@@ -8,12 +8,14 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import ipc
 
-from fastloader.errors import SourceError
-from fastloader.sources._flatbuffer import FlatTable
+from fastloader.sources._flatbuffer import FlatTable, HeaderError
 
 __all__ = ["BatchHeader", "buffer_paths", "find_batches"]
 
 _BLOCK = struct.Struct("<qi4xq")
+_PAIR = struct.Struct("<qq")
+_MAX_ROWS_PER_BYTE = 10_000
+"""Even of rows that are all alike, compressed: more is taken for damage."""
 _ALIGNMENT_BYTES = 8
 _RECORD_BATCH = 3  # its number among the kinds of messages
 _MAX_HEADER_BYTES = 64 << 20
@@ -49,7 +51,7 @@ class BatchHeader:
             is_kept: Which buffers to read, shape ``(num_buffers,)``.
 
         Raises:
-            SourceError: If a buffer lies outside the batch.
+            HeaderError: If a buffer lies outside the batch.
         """
         header = bytearray(self.header)
         body: list[bytes] = []
@@ -61,7 +63,7 @@ class BatchHeader:
                 struct.pack_into("<qq", header, place, length, 0)
                 continue
             if start < 0 or size < 0 or start + size > self.body_bytes:
-                raise SourceError(f"Buffer {number} of a record batch lies outside of it.")
+                raise HeaderError(f"buffer {number} of a record batch lies outside of it")
             struct.pack_into("<qq", header, place, length, size)
             padding = -size % _ALIGNMENT_BYTES
             body += [file.read_at(size, self.body_at + start), bytes(padding)]
@@ -79,7 +81,7 @@ def find_batches(file: pa.NativeFile, footer: bytes) -> list[BatchHeader]:
         footer: Its footer.
 
     Raises:
-        SourceError: If one lies outside the file or is no record batch.
+        HeaderError: If one lies outside the file or is no record batch.
     """
     start, count = FlatTable.root(footer).vector(3, _BLOCK.size)
     file_bytes = file.size()
@@ -88,7 +90,7 @@ def find_batches(file: pa.NativeFile, footer: bytes) -> list[BatchHeader]:
         at, header_bytes, body_bytes = _BLOCK.unpack_from(footer, start + number * _BLOCK.size)
         is_inside = at >= 0 and 8 <= header_bytes <= _MAX_HEADER_BYTES and body_bytes >= 0
         if not is_inside or at + header_bytes + body_bytes > file_bytes:
-            raise SourceError(f"Record batch {number} lies outside the file.")
+            raise HeaderError(f"record batch {number} lies outside the file")
         content = file.read_at(header_bytes, at)
         # Before version 0.15 of Arrow there was no mark in front of the length.
         prefix = 8 if content[:4] == b"\xff\xff\xff\xff" else 4
@@ -116,16 +118,22 @@ def _header_of(header: bytes, body_at: int, body_bytes: int, number: int) -> Bat
     """Read a message's header.
 
     Raises:
-        SourceError: If it is no record batch.
+        HeaderError: If it is no record batch.
     """
     message = FlatTable.root(header)
     batch = message.table(2)
     if message.number(1, "<B") != _RECORD_BATCH or batch is None:
-        raise SourceError(f"Block {number} of the file is no record batch.")
+        raise HeaderError(f"block {number} is no record batch")
     num_rows = batch.number(0, "<q")
-    if num_rows < 0:
-        raise SourceError(f"Record batch {number} has {num_rows} rows.")
-    buffers_at, num_buffers = batch.vector(2, 16)
+    if not 0 <= num_rows <= _MAX_ROWS_PER_BYTE * (body_bytes + 1):
+        raise HeaderError(f"record batch {number} has {num_rows} rows in {body_bytes} bytes")
+    nodes_at, num_nodes = batch.vector(1, _PAIR.size)
+    for length, null_count in _PAIR.iter_unpack(header[nodes_at:][: num_nodes * _PAIR.size]):
+        if not 0 <= null_count <= length:  # Arrow would end the process
+            raise HeaderError(
+                f"record batch {number} has {null_count} nulls of {length} values"
+            )
+    buffers_at, num_buffers = batch.vector(2, _PAIR.size)
     is_compressed = batch.table(3) is not None
     return BatchHeader(
         num_rows, is_compressed, header, buffers_at, num_buffers, body_at, body_bytes

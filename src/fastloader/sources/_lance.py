@@ -63,8 +63,8 @@ class LanceTable:
         """Hash of the version and of the unique names of its files."""
         self._opened = OpenedHere(self._open)
         dataset = self._opened.get()
-        self._version = int(dataset.version)
         with self.reading():
+            self._version = int(dataset.version)
             self.num_rows = int(dataset.count_rows())
             """Number of rows."""
             self.fingerprint = _fingerprint(dataset)
@@ -75,7 +75,8 @@ class LanceTable:
     @cached_property
     def schema(self) -> pa.Schema:
         """Names and types of the columns."""
-        return self._dataset.schema
+        with self.reading():
+            return self._dataset.schema
 
     def reading(self) -> AbstractContextManager[None]:
         """Turn errors of Lance into `fastloader.errors.SourceError`, naming the table."""

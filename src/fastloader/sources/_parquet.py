@@ -1,33 +1,29 @@
 """Images in a Parquet file: streamed by record batches, rows found by row group."""
 
-import os
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
-from pyarrow.fs import LocalFileSystem
 
 from fastloader.errors import ImageDataError, SourceError
-from fastloader.sources._column_values import channel_names, column_values
-from fastloader.sources._conditions import explaining, scan_condition
+from fastloader.sources._location import PathLike, StorageOptions
 from fastloader.sources._ome_arrow_layout import (
     PLANE_PLACE,
     SIZES,
     ColumnLayout,
     choose_image_column,
     find_image_columns,
-    listed,
 )
 from fastloader.sources._ome_arrow_pixels import PixelWriter
 from fastloader.sources._ome_arrow_table import ImageTableReader
+from fastloader.sources._one_at_a_time import one_at_a_time
+from fastloader.sources._parquet_columns import ParquetColumns
 from fastloader.sources._parquet_handle import ParquetHandle
 from fastloader.sources._parquet_statistics import find_uniform
 from fastloader.sources._protocol import ColumnValues, ImageTable, WritePixels
@@ -66,22 +62,33 @@ class ParquetSource:
         OME-Arrow 0.0.2 to 0.1.0, https://github.com/WayScience/ome-arrow.
     """
 
-    def __init__(self, path: str | os.PathLike[str], image_column: str | None = None) -> None:
+    def __init__(
+        self,
+        path: PathLike,
+        image_column: str | None = None,
+        *,
+        storage_options: StorageOptions = None,
+        partition: Mapping[str, Any] | None = None,
+    ) -> None:
         """Open the file and find the column.
 
         Args:
-            path: A Parquet file.
+            path: A Parquet file, also by URL.
             image_column: Name of the column; may be left out if there is only one of images.
+            storage_options: Arguments of fsspec's file system.
+            partition: Further columns, of one value each.
 
         Raises:
             SourceError: If the file cannot be read, or the column is missing, no image or not
                 the only one.
         """
-        self._file = ParquetHandle(path)
-        schema = self._file.open().schema_arrow
+        self._file = ParquetHandle(path, storage_options)
+        with self._file.reading():
+            schema = self._file.open().schema_arrow
         self._column = choose_image_column(schema, image_column, self._file.path)
         images = {*find_image_columns(schema), self._column}
-        self._column_names = tuple(name for name in schema.names if name not in images)
+        others = tuple(name for name in schema.names if name not in images)
+        self._columns = ParquetColumns(self._file, others, partition or {})
         self._layout = ColumnLayout.of(schema.field(self._column).type, self.where)
         self._chunk_leaves = self._leaves("chunks", self._layout.chunk_fields)
         self._plane_leaves = self._leaves("planes", (*PLANE_PLACE, "pixels"))
@@ -94,7 +101,7 @@ class ParquetSource:
     @property
     def fingerprint(self) -> str:
         """Hash of the file's size and footer, and when it was last written to."""
-        return f"{self._file.fingerprint}-{self._file.modified_ns}"
+        return self._file.fingerprint
 
     @property
     def num_rows(self) -> int:
@@ -109,7 +116,7 @@ class ParquetSource:
     @property
     def column_names(self) -> tuple[str, ...]:
         """Columns that hold no images."""
-        return self._column_names
+        return self._columns.names
 
     def read_table(self) -> ImageTable:
         """Return sizes and pixel types of all images, checked as far as they can be.
@@ -126,19 +133,7 @@ class ParquetSource:
         Raises:
             SourceError: If the file cannot be read.
         """
-        prefix = f"{self._column}.pixels_meta.channels."
-        leaves = [
-            path
-            for path in self._file.leaf_paths
-            if path.startswith(prefix) and path.endswith(".name")
-        ]
-        if not leaves:
-            return [()] * self._file.open().metadata.num_rows
-        names: list[tuple[str | None, ...]] = []
-        with self._file.reading():
-            for batch in self._file.open().iter_batches(columns=leaves, use_threads=False):
-                names += channel_names(batch.column(0))
-        return names
+        return self._columns.read_channel_names(self._column)
 
     def read_column(self, name: str) -> ColumnValues:
         """Return the values of a column that holds no images.
@@ -149,14 +144,7 @@ class ParquetSource:
         Raises:
             SourceError: If there is no such column or it cannot be read.
         """
-        if name not in self._column_names:
-            raise SourceError(
-                f"{self._file.path} has no column {name!r} beside its images; it has "
-                f"{listed(self._column_names)}."
-            )
-        with self._file.reading():
-            column = self._file.open().read(columns=[name], use_threads=False).column(name)
-            return column_values(column)
+        return self._columns.read(name)
 
     def find_rows(self, condition: pc.Expression) -> Integers:
         """Return the numbers of the rows that meet a condition, ascending.
@@ -170,17 +158,11 @@ class ParquetSource:
             SettingsError: If the condition does not fit the columns.
             SourceError: If the file cannot be read.
         """
-        with self._file.reading(), explaining(condition, self._file.path):
-            fragment = ds.ParquetFileFormat().make_fragment(
-                self._file.path, filesystem=LocalFileSystem()
-            )
-            schema = fragment.physical_schema
-            found = [np.zeros(0, np.int64)]
-            for group in fragment.subset(filter=condition, schema=schema).row_groups:
-                one = fragment.subset(row_group_ids=[group.id])
-                is_met = scan_condition(one, condition, schema)
-                found.append(self._file.group_starts[group.id] + np.flatnonzero(is_met))
-        return np.concatenate(found)
+        return self._columns.find_rows(condition)
+
+    def close(self) -> None:
+        """Close the file; it is opened again when needed."""
+        self._file.close()
 
     def read_images(
         self,
@@ -223,7 +205,7 @@ class ParquetSource:
             num_bytes.sum() // _BATCH_SHARE, _MIN_BATCH_BYTES, _MAX_BATCH_BYTES
         )
         batch_rows = int(max(1, batch_bytes // num_threads // num_bytes.mean()))
-        announce = _one_at_a_time(on_rows)
+        announce = one_at_a_time(on_rows)
 
         def write_batch(batch: pa.RecordBatch, row_numbers: Integers) -> None:
             announce(writer.write(batch.column(0), row_numbers))
@@ -308,6 +290,11 @@ class ParquetSource:
             path.rpartition(".")[2]: self._file.leaf_paths.index(path) for path in leaves
         }
         leaves += self._leaves("planes", ("t",))
+        pixels = [self._pixel_leaf(name) for name in ("chunks", "planes")]
+        self._file.check_columns([
+            *by_name.values(),
+            *(leaf for leaf in pixels if leaf is not None),
+        ])
         reader = ImageTableReader(layout, self.where)
         with self._file.reading():
             file = self._file.open()
@@ -376,14 +363,3 @@ class ParquetSource:
             if path.startswith(prefix) and len(names) > level and names[level] in fields:
                 found.append(path)
         return found
-
-
-def _one_at_a_time(function: Callable[[int], None] | None) -> Callable[[int], None]:
-    lock = threading.Lock()
-
-    def call(count: int) -> None:
-        if function is not None:
-            with lock:
-                function(count)
-
-    return call

@@ -1,20 +1,19 @@
-"""A Parquet file by path: opened where it is read, never carried to another process."""
+"""A Parquet file by path or URL: opened where it is read, never carried to another process."""
 
-import hashlib
-import os
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from functools import cached_property
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from fastloader.errors import SourceError
+from fastloader.sources._file_errors import naming
+from fastloader.sources._location import Location, PathLike, StorageOptions
+from fastloader.sources._opened_here import OpenedHere, state_without
 
 __all__ = ["ParquetHandle"]
 
@@ -30,29 +29,31 @@ class ParquetHandle:
     again. A file that was replaced since the first opening is an error.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: PathLike, storage_options: StorageOptions = None) -> None:
         """Look at the file.
 
         Args:
-            path: A Parquet file.
+            path: A Parquet file, also by URL.
+            storage_options: Arguments of fsspec's file system.
 
         Raises:
             SourceError: If it is no Parquet file, or cut off.
         """
-        self.path = os.fspath(path)
-        if Path(self.path).is_dir():
+        self._location = Location(path, storage_options)
+        if self._location.is_local and self._location.is_folder():
             raise SourceError(f"{self.path} is a folder: expected one Parquet file.")
-        self._opened = threading.local()
         self.fingerprint = self._read_fingerprint()
-        """Hash of the file's size and of its footer, which has sizes and places of all data."""
-        self.modified_ns = Path(self.path).stat().st_mtime_ns
-        """When the file was last written to: other pixels may have the same footer."""
+        """Hash of the footer, which has sizes and places of all data, of the file's size and of
+        when it was last written to: other pixels may have the same footer."""
+        self._opened = OpenedHere(self._open)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "_opened"}
+        return state_without(self, "leaf_paths", "group_starts")
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, _opened=threading.local())
+    @property
+    def path(self) -> str:
+        """The file, as error messages name it."""
+        return self._location.path
 
     def open(self) -> pq.ParquetFile:
         """Return the file as opened by this process and thread, which stays open.
@@ -60,20 +61,22 @@ class ParquetHandle:
         Raises:
             SourceError: If it cannot be opened or is another one by now.
         """
-        # A forked child inherits the handle: the file offset would be shared with the parent.
-        if getattr(self._opened, "process", None) != os.getpid():
-            if self._read_fingerprint() != self.fingerprint:
-                raise SourceError(
-                    f"{self.path} was replaced since it was first opened: make the dataset anew."
-                )
-            with self.reading():
-                self._opened.file = pq.ParquetFile(
-                    self.path,
-                    buffer_size=_READ_BUFFER_BYTES,
-                    page_checksum_verification=True,  # of pages that have a checksum
-                )
-            self._opened.process = os.getpid()
-        return self._opened.file
+        return self._opened.get()
+
+    def close(self) -> None:
+        """Close the file; it is opened again when needed."""
+        self._opened.close()
+
+    def fragment(self, partition: ds.Expression | None = None) -> ds.ParquetFileFragment:
+        """Return the file as Arrow's datasets take it.
+
+        Args:
+            partition: What is true of all rows.
+        """
+        system, path = self._location.file_system()
+        return ds.ParquetFileFormat().make_fragment(
+            path, filesystem=system, partition_expression=partition
+        )
 
     @cached_property
     def leaf_paths(self) -> list[str]:
@@ -83,39 +86,94 @@ class ParquetHandle:
 
     @cached_property
     def group_starts(self) -> Integers:
-        """First row of each row group, and last the number of rows."""
-        metadata = self.open().metadata
-        sizes = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
-        return np.concatenate([[0], np.cumsum(np.array(sizes, np.int64))]).astype(np.int64)
-
-    @contextmanager
-    def reading(self) -> Iterator[None]:
-        """Say which file it was when reading fails.
+        """First row of each row group, and last the number of rows.
 
         Raises:
-            SourceError: If what runs inside raises an error of Arrow or the system.
+            SourceError: If a row group claims an absurd number of rows.
         """
-        try:
-            yield
-        except SourceError:
-            raise
-        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        metadata = self.open().metadata
+        sizes = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
+        if min(sizes, default=0) < 0 or sum(sizes) != metadata.num_rows:
             raise SourceError(
-                f"{self.path} cannot be read ({error}): check that it is there, complete and "
-                f"Parquet."
-            ) from error
+                f"{self.path} cannot be read: its row groups of {sizes[:5]} ... rows are not the "
+                f"{metadata.num_rows} rows of the file."
+            )
+        return np.concatenate([[0], np.cumsum(np.array(sizes, np.int64))]).astype(np.int64)
+
+    def check_columns(self, leaves: Sequence[int]) -> None:
+        """Check what the footer says of some columns, so that it can be asked for safely.
+
+        Where it is damaged, ``metadata.row_group(i).column(j)`` and its statistics end the
+        process instead of raising (pyarrow 26). The reader of record batches looks at the same
+        entries, of all row groups before it reads the first, and raises.
+
+        Args:
+            leaves: Positions of leaf columns.
+
+        Raises:
+            SourceError: If an entry makes no sense.
+        """
+        with self.reading():
+            file = self.open()
+            if not file.num_row_groups:
+                return
+            groups = list(range(file.num_row_groups))
+            with self._location.opened() as source:
+                checked = pq.ParquetFile(source, metadata=file.metadata, pre_buffer=True)
+                next(
+                    checked.reader.iter_batches(
+                        1, row_groups=groups, column_indices=list(leaves), use_threads=False
+                    ),
+                    None,
+                )
+            for leaf in leaves:
+                expected = file.schema.column(leaf).physical_type
+                for group in groups:
+                    found = file.metadata.row_group(group).column(leaf).physical_type
+                    if found != expected:
+                        raise SourceError(
+                            f"{self.path} cannot be read: column {self.leaf_paths[leaf]!r} is of "
+                            f"type {expected}, but of type {found} in row group {group}."
+                        )
+
+    def reading(self) -> AbstractContextManager[None]:
+        """Turn errors of Arrow into `fastloader.errors.SourceError`, naming the file."""
+        return naming(self.path, "Parquet")
+
+    def _open(self) -> pq.ParquetFile:
+        """Open the file, which must be the one that was looked at.
+
+        Raises:
+            SourceError: If it is another one by now.
+        """
+        if self._read_fingerprint() != self.fingerprint:
+            raise SourceError(
+                f"{self.path} was replaced since it was first opened: make the dataset anew."
+            )
+        with self.reading():
+            options: dict[str, Any] = {
+                "page_checksum_verification": True
+            }  # where pages have one
+            if self._location.is_local:
+                return pq.ParquetFile(self.path, buffer_size=_READ_BUFFER_BYTES, **options)
+            system, path = self._location.file_system()
+            # Few large requests beside each other, where each takes its time.
+            return pq.ParquetFile(system.open_input_file(path), pre_buffer=True, **options)
 
     def _read_fingerprint(self) -> str:
-        with self.reading(), Path(self.path).open("rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - 8))
-            tail = file.read(8)
+        """Hash the footer and what the file system knows of the file.
+
+        Raises:
+            SourceError: If there is none.
+        """
+        with self.reading(), self._location.opened() as file:
+            size = file.size()
+            tail = file.read_at(min(8, size), max(0, size - 8))
             footer_bytes = int.from_bytes(tail[:4], "little")
             if tail[4:] != b"PAR1" or footer_bytes > size - 12:
                 raise SourceError(
                     f"{self.path} is no Parquet file, or its end is cut off: {size} bytes that "
                     f"do not end in a footer."
                 )
-            file.seek(size - 8 - footer_bytes)
-            footer = file.read(footer_bytes)
-        return hashlib.blake2b(footer + size.to_bytes(8, "little"), digest_size=16).hexdigest()
+            footer = file.read_at(footer_bytes, size - 8 - footer_bytes)
+        return self._location.fingerprint(footer)

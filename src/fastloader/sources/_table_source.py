@@ -32,6 +32,9 @@ _META_ROWS = 4096
 _PIECE_ROWS = 16
 _BATCH_BYTES = 8 << 20
 """Pixels to hold at once, where the format lets choose."""
+_OUTLIER = 8.0
+_OUTLIER_PIXELS = 1e6
+"""An image is checked first if it claims this many times the pixels of a usual one, and as many."""
 _STREAM_SHARE = 0.5
 """Rows wanted, as a share of all, from which on reading the table as a stream is cheaper."""
 
@@ -205,7 +208,31 @@ class TableSource:
             raise SourceError(
                 f"{self.where}: expected {self.num_rows} rows, but got {table.num_rows}."
             )
+        self._check_outliers(table)
         return table
+
+    def _check_outliers(self, table: ImageTable) -> None:
+        """Look at the pieces of images that are far larger than others, before memory is taken.
+
+        Raises:
+            ImageDataError: If a size is damaged.
+        """
+        pixels = table.shapes.prod(axis=1)
+        usual = float(np.median(pixels[table.has_image])) if table.has_image.any() else 0.0
+        outliers = np.flatnonzero(pixels > max(_OUTLIER * usual, _OUTLIER_PIXELS))
+        if not len(outliers):
+            return
+        nowhere = PixelWriter(
+            self._layout,
+            table,
+            outliers,
+            np.zeros(len(outliers), np.int64),
+            lambda offset, array: None,  # noqa: ARG005
+            channels=None,
+            where=self.where,
+        )
+        for row_numbers, column in self._batches(self._pieces, outliers, 1):
+            nowhere.write(column, row_numbers)
 
     def _may_trust_meta(self) -> bool:
         """Return whether pixel types are known without reading each image's pieces."""

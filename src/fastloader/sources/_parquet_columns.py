@@ -1,0 +1,136 @@
+"""Columns of a Parquet file that hold no images, those of its partition among them."""
+
+from collections.abc import Mapping
+from functools import reduce
+from operator import and_
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fastloader.errors import SourceError
+from fastloader.sources._column_values import channel_names, column_values
+from fastloader.sources._conditions import columns_of, explaining, scan_condition
+from fastloader.sources._ome_arrow_layout import listed
+from fastloader.sources._parquet_handle import ParquetHandle
+from fastloader.sources._protocol import ColumnValues
+
+__all__ = ["ParquetColumns"]
+
+Integers: TypeAlias = npt.NDArray[np.int64]
+
+
+class ParquetColumns:
+    """Reads values beside the images, and finds rows by them.
+
+    **Processes:** as the file; see `ParquetHandle`.
+    """
+
+    def __init__(
+        self,
+        file: ParquetHandle,
+        names: tuple[str, ...],
+        partition: Mapping[str, Any],
+    ) -> None:
+        """Take what there is.
+
+        Args:
+            file: The file.
+            names: Columns of it.
+            partition: Columns that the file's folder gives, of one value each.
+        """
+        self._file = file
+        self._partition = {
+            name: value for name, value in partition.items() if name not in names
+        }
+        self.names = (*names, *self._partition)
+        """Columns of the file and of its partition."""
+
+    def read(self, name: str) -> ColumnValues:
+        """Return the values of a column.
+
+        Args:
+            name: One of `names`.
+
+        Raises:
+            SourceError: If there is no such column or it cannot be read.
+        """
+        if name in self._partition:
+            value = self._partition[name]
+            num_rows = int(self._file.group_starts[-1])
+            if isinstance(value, int):
+                return np.full(num_rows, value, np.int64)
+            return [value] * num_rows
+        if name not in self.names:
+            raise SourceError(
+                f"{self._file.path} has no column {name!r} beside its images; it has "
+                f"{listed(self.names)}."
+            )
+        with self._file.reading():
+            column = self._file.open().read(columns=[name], use_threads=False).column(name)
+            return column_values(column)
+
+    def read_channel_names(self, image_column: str) -> list[tuple[str | None, ...]]:
+        """Return the names of the channels of each image; of none for a row without image.
+
+        Args:
+            image_column: Name of the column.
+
+        Raises:
+            SourceError: If the file cannot be read.
+        """
+        prefix = f"{image_column}.pixels_meta.channels."
+        leaves = [
+            path
+            for path in self._file.leaf_paths
+            if path.startswith(prefix) and path.endswith(".name")
+        ]
+        if not leaves:
+            return [()] * int(self._file.group_starts[-1])
+        names: list[tuple[str | None, ...]] = []
+        with self._file.reading():
+            for batch in self._file.open().iter_batches(columns=leaves, use_threads=False):
+                names += channel_names(batch.column(0))
+        return names
+
+    def find_rows(self, condition: pc.Expression) -> Integers:
+        """Return the numbers of the rows that meet a condition, ascending.
+
+        Row groups whose statistics exclude it are not read.
+
+        Args:
+            condition: Over `names`; where it is null, a row is left out.
+
+        Raises:
+            SettingsError: If the condition does not fit the columns.
+            SourceError: If the file cannot be read.
+        """
+        self._check_columns(condition)
+        with self._file.reading(), explaining(condition, self._file.path):
+            fragment = self._file.fragment(self._partition_expression())
+            schema = fragment.physical_schema
+            for name, value in self._partition.items():
+                kind = pa.int64() if isinstance(value, int) else pa.string()
+                schema = schema.append(pa.field(name, kind))
+            found = [np.zeros(0, np.int64)]
+            for group in fragment.subset(filter=condition, schema=schema).row_groups:
+                one = fragment.subset(row_group_ids=[group.id])
+                is_met = scan_condition(one, condition, schema)
+                found.append(self._file.group_starts[group.id] + np.flatnonzero(is_met))
+        return np.concatenate(found)
+
+    def _check_columns(self, condition: pc.Expression) -> None:
+        names = columns_of(condition, self.names)
+        leaves = self._file.leaf_paths
+        self._file.check_columns([
+            leaf for leaf, path in enumerate(leaves) if path.partition(".")[0] in names
+        ])
+
+    def _partition_expression(self) -> pc.Expression | None:
+        parts = [
+            pc.field(name).is_null() if value is None else pc.field(name) == value
+            for name, value in self._partition.items()
+        ]
+        return reduce(and_, parts) if parts else None

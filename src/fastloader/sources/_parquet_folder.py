@@ -1,0 +1,85 @@
+"""Parquet files of a folder, with the columns that the names of its folders give."""
+
+import os
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+from urllib.parse import unquote
+
+from fastloader.errors import SourceError
+from fastloader.sources._concatenated import ConcatenatedSource
+from fastloader.sources._location import Location, PathLike, StorageOptions
+from fastloader.sources._parquet import ParquetSource
+from fastloader.sources._protocol import ImageSource
+
+__all__ = ["PARQUET_ENDINGS", "open_parquet"]
+
+Partition: TypeAlias = dict[str, Any]
+
+PARQUET_ENDINGS = (".parquet", ".pq")
+_NULL = "__HIVE_DEFAULT_PARTITION__"
+
+
+def open_parquet(
+    path: PathLike | Sequence[PathLike],
+    image_column: str | None = None,
+    *,
+    storage_options: StorageOptions = None,
+) -> ImageSource:
+    """Open images in a Parquet file, in several, or in all of a folder.
+
+    Files of a folder come in the order of their paths. Folders named ``key=value`` give columns
+    (Hive partitions): of whole numbers if all values are, else of text.
+
+    Args:
+        path: A file, a folder, or several files, also by URL.
+        image_column: Name of the column; may be left out if there is only one of images.
+        storage_options: Arguments of fsspec's file system.
+
+    Raises:
+        SourceError: If there are no files, or one cannot be read.
+    """
+    if isinstance(path, str | os.PathLike):
+        location = Location(path, storage_options)
+        is_file = location.path.partition("?")[0].lower().endswith(PARQUET_ENDINGS)
+        if (is_file and not location.is_local) or not location.is_folder():
+            return ParquetSource(location.path, image_column, storage_options=storage_options)
+        files: list[PathLike] = list(location.list_files(PARQUET_ENDINGS))
+        if not files:
+            raise SourceError(
+                f"{location.path} is a folder without Parquet files (of names that end in "
+                f"{' or '.join(PARQUET_ENDINGS)})."
+            )
+        root = location.path.partition("?")[0].rstrip("/")
+        partitions = _partitions([os.fspath(file)[len(root) :] for file in files])
+    else:
+        files = list(path)
+        partitions = [{} for _ in files]
+    return ConcatenatedSource([
+        ParquetSource(file, image_column, storage_options=storage_options, partition=partition)
+        for file, partition in zip(files, partitions, strict=True)
+    ])
+
+
+def _partitions(paths: list[str]) -> list[Partition]:
+    """Return what the folders of each path say, by key."""
+    texts = [
+        {
+            key: None if value == _NULL else unquote(value)
+            for key, is_pair, value in (part.partition("=") for part in path.split("/")[:-1])
+            if is_pair
+        }
+        for path in paths
+    ]
+    keys = sorted({key for one in texts for key in one})
+    partitions: list[Partition] = [{} for _ in paths]
+    for key in keys:
+        values = [one.get(key) for one in texts]
+        are_whole = all(_is_whole(value) for value in values if value is not None)
+        for partition, value in zip(partitions, values, strict=True):
+            partition[key] = int(value) if are_whole and value is not None else value
+    return partitions
+
+
+def _is_whole(text: str) -> bool:
+    # Leading zeros are part of a name: plate=007 is no number.
+    return text.removeprefix("-").isdecimal() and str(int(text)) == text

@@ -1,0 +1,154 @@
+"""Several Parquet files as one: lists of files, folders, partitions, many open files."""
+
+import pickle
+
+import numpy as np
+import psutil
+import pyarrow.compute as pc
+import pytest
+
+from fastloader.errors import SourceError
+from fastloader.sources import ParquetSource, open_source
+from tests.ome_arrow_tables import ome_arrow_value, random_image, write_images
+from tests.sources.reading import assert_same, read_images
+
+IMAGES = [random_image((1, 2, 1, 3, 4), seed=seed) for seed in range(9)]
+
+
+def write_part(path, numbers, **columns):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    values = [ome_arrow_value(IMAGES[number]) for number in numbers]
+    return write_images(path, values, number=list(numbers), **columns)
+
+
+@pytest.fixture
+def plates(tmp_path):
+    root = tmp_path / "plates"
+    write_part(root / "plate=7" / "well=A1" / "a.parquet", [0, 1])
+    write_part(root / "plate=7" / "well=B%201" / "b.parquet", [2])
+    write_part(root / "plate=12" / "well=A1" / "part-0.parquet", [3, 4])
+    write_part(root / "plate=12" / "well=__HIVE_DEFAULT_PARTITION__" / "c.pq", [5])
+    (root / "_SUCCESS").write_text("")
+    (root / ".hidden.parquet").write_bytes(b"no Parquet")
+    return root
+
+
+def test_files_follow_one_another_in_the_order_given(tmp_path):
+    paths = [
+        write_part(tmp_path / "b.parquet", [0, 1, 2]),
+        write_part(tmp_path / "a.parquet", [3]),
+        write_part(tmp_path / "c.parquet", [4, 5]),
+    ]
+
+    source = open_source(paths)
+
+    assert source.num_rows == 6
+    assert_same(IMAGES[:6], read_images(source))
+    assert_same(IMAGES[:6], read_images(source, num_threads=4))
+    assert source.read_column("number").tolist() == [0, 1, 2, 3, 4, 5]
+    assert source.read_channel_names() == [("channel 0", "channel 1")] * 6
+    picked = read_images(source, [1, 3, 5])
+    assert_same([None, IMAGES[1], None, IMAGES[3], None, IMAGES[5]], picked)
+    assert source.where.startswith(f"{paths[0]}, column 'image' and 2 more files")
+
+
+def test_a_folder_gives_all_its_files_and_its_partitions_as_columns(plates):
+    source = open_source(plates)
+
+    assert source.column_names == ("number", "plate", "well")
+    numbers = source.read_column("number").tolist()
+    assert numbers == [3, 4, 5, 0, 1, 2]
+    assert source.read_column("plate").tolist() == [12, 12, 12, 7, 7, 7]
+    assert source.read_column("well") == ["A1", "A1", None, "A1", "A1", "B 1"]
+    assert_same([IMAGES[number] for number in numbers], read_images(source))
+
+
+@pytest.mark.parametrize(
+    ("condition", "numbers"),
+    [
+        (pc.field("plate") == 7, [0, 1, 2]),
+        ((pc.field("plate") == 12) & (pc.field("well") == "A1"), [3, 4]),
+        (pc.field("well").is_null(), [5]),
+        ((pc.field("well") == "A1") & (pc.field("number") > 0), [3, 4, 1]),
+        (pc.field("plate") == 8, []),
+    ],
+    ids=["number", "text", "null", "with a column of the files", "none"],
+)
+def test_rows_are_found_by_partition(plates, condition, numbers):
+    source = open_source(plates)
+
+    rows = source.find_rows(condition)
+
+    assert source.read_column("number")[rows].tolist() == numbers
+
+
+def test_leading_zeros_make_a_partition_text(tmp_path):
+    write_part(tmp_path / "plate=007" / "a.parquet", [0])
+    write_part(tmp_path / "plate=010" / "a.parquet", [1])
+
+    assert open_source(tmp_path).read_column("plate") == ["007", "010"]
+
+
+def test_pixel_types_of_all_files_are_known(tmp_path):
+    images = [random_image((1, 1, 1, 3, 4), dtype) for dtype in ("uint8", "float32", "uint8")]
+    paths = [
+        write_images(tmp_path / f"{number}.parquet", [ome_arrow_value(image)], image.dtype)
+        for number, image in enumerate(images)
+    ]
+
+    assert_same(images, read_images(open_source(paths)))
+
+
+def test_files_with_other_columns_are_refused(tmp_path):
+    paths = [write_part(tmp_path / "a.parquet", [0])]
+    paths.append(write_part(tmp_path / "b.parquet", [1], extra=[1]))
+
+    with pytest.raises(SourceError, match=r"b\.parquet.*expected the columns of .*a\.parquet"):
+        open_source(paths)
+
+
+def test_a_folder_without_parquet_files_is_refused(tmp_path):
+    with pytest.raises(SourceError, match="is a folder without Parquet files"):
+        open_source(tmp_path, format="parquet")
+
+
+def test_the_fingerprint_is_of_all_files(plates):
+    before = open_source(plates).fingerprint
+    assert open_source(plates).fingerprint == before
+
+    write_part(plates / "plate=7" / "well=A1" / "a.parquet", [1, 0])
+
+    assert open_source(plates).fingerprint != before
+
+
+def test_an_error_names_the_file(plates):
+    broken = plates / "plate=7" / "well=A1" / "a.parquet"
+    values = [ome_arrow_value(IMAGES[0]) for _ in range(2)]
+    values[1]["chunks"][0]["pixels"] = [0]
+    write_images(broken, values, number=[0, 1])
+
+    with pytest.raises(SourceError, match=r"well=A1/a\.parquet, column 'image', row 1: "):
+        read_images(open_source(plates))
+
+
+def test_few_of_many_files_are_open_at_once(tmp_path, monkeypatch):
+    monkeypatch.setattr("fastloader.sources._concatenated._MAX_OPEN", 3)
+    paths = [write_part(tmp_path / f"{n}.parquet", [n]) for n in range(9)]
+    before = psutil.Process().num_fds()
+
+    source = open_source(paths)
+    assert_same(IMAGES, read_images(source))
+
+    assert psutil.Process().num_fds() - before <= 4
+
+
+def test_a_pickle_of_many_files_holds_no_arrow_object(plates):
+    source = open_source(plates)
+    images = read_images(source)
+
+    pickled = pickle.dumps(source)
+
+    assert b"pyarrow" not in pickled
+    assert_same(images, read_images(pickle.loads(pickled)))
+    assert isinstance(open_source(plates / "plate=7" / "well=A1" / "a.parquet"), ParquetSource)
+    np.testing.assert_array_equal(source.read_column("plate"), [12, 12, 12, 7, 7, 7])

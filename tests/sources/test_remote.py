@@ -1,0 +1,161 @@
+"""URLs: an object store and a web server that the tests start give what local files give."""
+
+import asyncio
+import os
+import pickle
+import threading
+import warnings
+
+import pyarrow.compute as pc
+import pytest
+from pyarrow import fs
+
+from fastloader.errors import SourceError
+from fastloader.sources import open_source
+from tests.ome_arrow_tables import ome_arrow_value, random_image
+from tests.sources.reading import assert_same, read_images
+from tests.sources.test_formats import write
+
+IMAGES = [random_image((1, 2, 1, 3, 4), seed=seed) for seed in range(4)]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    root = tmp_path_factory.mktemp("remote")
+    for kind in ("parquet", "arrow", "feather"):
+        write(root, kind, list(map(ome_arrow_value, IMAGES)), n=[0, 1, 2, 3])
+    for plate in (7, 12):
+        part = root / "plates" / f"plate={plate}"
+        part.mkdir(parents=True)
+        write(part, "parquet", [ome_arrow_value(IMAGES[0])], n=[plate])
+    return root
+
+
+@pytest.fixture(scope="module")
+def bucket(folder):
+    """An object store with the files in it; gives the URL of the bucket and a query for it."""
+    pytest.importorskip("flask_cors")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        server_module = pytest.importorskip("moto.server")
+        server = server_module.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+        server.start()
+    host, port = server.get_host_and_port()
+    keys = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret"}
+    before = {name: os.environ.get(name) for name in keys}
+    os.environ.update(keys)
+    query = f"endpoint_override={host}:{port}&scheme=http&region=us-east-1"
+    store, _ = fs.FileSystem.from_uri(f"s3://cells/?{query}&allow_bucket_creation=true")
+    store.create_dir("cells")
+    fs.copy_files(str(folder), "cells", destination_filesystem=store)
+    yield "s3://cells", f"?{query}"
+    for name, value in before.items():
+        os.environ.pop(name)
+        if value is not None:
+            os.environ[name] = value
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def web(folder):
+    """A web server with the files in it, which can give parts of them; gives its URL."""
+    web = pytest.importorskip("aiohttp.web")
+    pytest.importorskip("fsspec")
+    started, address = threading.Event(), []
+    loop = asyncio.new_event_loop()
+
+    async def serve():
+        application = web.Application()
+        application.router.add_static("/", folder)
+        runner = web.AppRunner(application, access_log=None)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        address.append(site._server.sockets[0].getsockname()[1])
+        started.set()
+        return runner
+
+    def run():
+        runner = loop.run_until_complete(serve())
+        loop.run_forever()
+        loop.run_until_complete(runner.cleanup())
+        loop.close()
+
+    thread = threading.Thread(target=run, name="fastloader-test-server")
+    thread.start()
+    assert started.wait(20)
+    yield f"http://127.0.0.1:{address[0]}"
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+
+
+pytestmark = pytest.mark.library_threads  # Arrow's and fsspec's live on
+
+
+@pytest.mark.parametrize("kind", ["parquet", "arrow", "feather"])
+def test_an_object_store_gives_what_a_local_file_gives(bucket, kind):
+    url, query = bucket
+
+    source = open_source(f"{url}/cells.{kind}{query}")
+
+    assert_same(IMAGES, read_images(source))
+    assert_same([None, IMAGES[1], None, None], read_images(source, [1]))
+    assert source.read_column("n").tolist() == [0, 1, 2, 3]
+    assert source.find_rows(pc.field("n") > 1).tolist() == [2, 3]
+    assert_same(IMAGES, read_images(pickle.loads(pickle.dumps(source))))
+
+
+def test_a_folder_of_an_object_store_gives_its_partitions(bucket):
+    url, query = bucket
+
+    source = open_source(f"{url}/plates{query}", format="parquet")
+
+    assert source.read_column("plate").tolist() == [12, 7]
+    assert_same([IMAGES[0]] * 2, read_images(source))
+    assert source.find_rows(pc.field("plate") == 7).tolist() == [1]
+
+
+@pytest.mark.parametrize("kind", ["parquet", "arrow", "feather"])
+def test_a_web_server_gives_what_a_local_file_gives(web, kind):
+    source = open_source(f"{web}/cells.{kind}")
+
+    assert_same(IMAGES, read_images(source))
+    assert_same([None, None, IMAGES[2], None], read_images(source, [2]))
+    assert source.find_rows(pc.field("n") > 1).tolist() == [2, 3]
+    assert_same(IMAGES, read_images(pickle.loads(pickle.dumps(source))))
+
+
+def test_options_of_fsspec_reach_it(folder):
+    fsspec = pytest.importorskip("fsspec")
+    memory = fsspec.filesystem("memory")
+    memory.pipe("/fastloader-test/cells.parquet", (folder / "cells.parquet").read_bytes())
+    local = (folder / "cells.parquet").as_uri()
+
+    assert_same(IMAGES, read_images(open_source("memory://fastloader-test/cells.parquet")))
+    assert_same(IMAGES, read_images(open_source(local)))
+    options = {"expiry_time": 5}
+    source = open_source(f"simplecache::{local}", storage_options=options, format="parquet")
+    assert_same(IMAGES, read_images(source))
+
+
+@pytest.mark.parametrize("kind", ["parquet", "arrow"])
+def test_what_is_not_there_is_named(web, bucket, kind):
+    url, query = bucket
+    for place in (f"{web}/nosuch.{kind}", f"{url}/nosuch.{kind}{query}"):
+        with pytest.raises(SourceError, match=rf"nosuch\.{kind}"):
+            open_source(place)
+
+
+@pytest.mark.parametrize("kind", ["duckdb", "vortex"])
+def test_formats_that_read_local_files_only_say_so(kind):
+    pytest.importorskip(kind)
+
+    with pytest.raises(SourceError, match="read from local disk only"):
+        open_source(f"s3://cells/cells.{kind}")
+
+
+def test_a_scheme_that_nobody_knows_is_refused():
+    pytest.importorskip("fsspec")
+
+    with pytest.raises(SourceError, match=r"nosuch://cells/a\.parquet cannot be reached"):
+        open_source("nosuch://cells/a.parquet")
