@@ -1,3 +1,5 @@
+import dataclasses
+
 import pytest
 import torch
 from hypothesis import given
@@ -204,8 +206,16 @@ def test_the_mean_is_the_fill_of_torchaudio():
     )
 
     assert transform.fill == "mean"
-    assert transform.max_time_share == 0.4
-    assert transform.max_frequency_share == 1.0
+
+
+def test_the_share_of_torchaudio_is_that_of_both_axes_and_itself_left_out():
+    transform = SpecAugment.from_torchaudio(
+        n_time_masks=1, time_mask_param=9, n_freq_masks=1, freq_mask_param=9, p=0.2
+    )
+    changed = masked(dataclasses.replace(transform, fill=0.0), 3000, 1, 20, 15)[:, 0]
+
+    assert changed.all(1).sum(1).unique().tolist() == [0, 1, 2]  # of 15 steps, below 3
+    assert changed.all(2).sum(1).unique().tolist() == [0, 1, 2, 3]  # of 20 bins, below 4
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,8 @@ class SpecAugment(MaskTransform):
     `num_frequency_masks`       m_F             ``n_freq_masks``
     `max_time_steps`            T               ``time_mask_param`` (itself excluded)
     `num_time_masks`            m_T             ``n_time_masks``
-    `max_time_share`            p               ``p``
+    `max_time_share`            p               ``p`` (itself excluded below 1)
+    `max_frequency_share`       -               ``p`` (alike)
     probability of application  -               -  (write ``Sometimes(SpecAugment())``)
     ==========================  ==============  ====================================
 
@@ -70,8 +71,8 @@ class SpecAugment(MaskTransform):
     """Largest share of an axis that its masks may cover together; the later ones get
     narrower."""
     includes_bound: bool = True
-    """Whether a mask may be as wide as its bound: the paper draws from 0 to F included,
-    torchaudio from 0 to F - 1."""
+    """Whether a mask may be as wide as its bound, in number or share: the paper draws from 0 to
+    F included, torchaudio from 0 to F - 1."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -124,16 +125,18 @@ class SpecAugment(MaskTransform):
     ) -> Self:
         """Return what ``torchaudio.transforms.SpecAugment`` does with the same arguments.
 
-        As with its ``iid_masks=True`` each image is masked by itself. It differs in that the
-        mean is that of each channel of each image, not of the whole batch, and in that an
-        axis shorter than the mask is masked too.
+        As with its ``iid_masks=True`` each image is masked by itself. It differs in that all
+        channels of an image have the same masks, in that the mean is that of each channel of
+        each image, not of the whole batch, and in that an axis shorter than the mask is masked
+        up to the whole.
 
         Args:
             n_time_masks: Masks over time.
             time_mask_param: Bound of their width, itself never reached.
             n_freq_masks: Masks over frequency.
             freq_mask_param: Bound of their width, itself never reached.
-            p: Largest share of all time steps that one mask may cover.
+            p: Bound of the share of all steps that one mask covers and, though torchaudio's
+                documentation does not say so, of all bins; itself never reached below 1.
             zero_masking: Whether masked values become 0 rather than the mean.
         """
         return cls(
@@ -141,6 +144,7 @@ class SpecAugment(MaskTransform):
             num_frequency_masks=n_freq_masks,
             max_time_steps=time_mask_param,
             num_time_masks=n_time_masks,
+            max_frequency_share=p,
             max_time_share=p,
             includes_bound=False,
             fill=0.0 if zero_masking else "mean",
@@ -169,9 +173,10 @@ class SpecAugment(MaskTransform):
         self, draws: Draws, size: int, bound: int, share: float, num_masks: int
     ) -> NDArray[np.bool_]:
         """Return which positions of an axis are masked, shape (N, size)."""
-        # torchaudio leaves out the bound itself, but an axis that is shorter is not the bound.
-        highest = bound if self.includes_bound else max(bound - 1, 0)
-        widest = min(highest, size, _share_of(size, share))
+        # torchaudio leaves out the bound itself, or the share where that is narrower; but an
+        # axis that is shorter is not the bound.
+        limit = bound if share == 1 else min(bound, _share_of(size, share))
+        widest = min(limit if self.includes_bound else max(limit - 1, 0), size)
         widths = draws.integers(0, widest + 1, num_masks)
         used = np.cumsum(widths, axis=1) - widths
         widths = np.clip(_share_of(size, self.max_total_share) - used, 0, widths)
