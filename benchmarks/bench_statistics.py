@@ -1,11 +1,14 @@
 """How fast are channel statistics, next to one pass of `numpy.mean` over the same pixels?
 
 Held fixed: 96 MiB of images of 3 channels in memory, one thread. The baseline is `numpy.mean`
-over one array: it reads every pixel once and gives one number. The datasets give single images
-without a copy, as a list of arrays does, or whole batches, as a `TensorDataset` does. `numpy`
-for mean and standard deviation of each channel is there for comparison.
+over one array: it reads every pixel once and gives one number. The dataset is that same array, a
+`TensorDataset` of it, or a list of arrays, one for each image. `numpy` for mean and standard
+deviation of each channel is there for comparison.
+
+    python benchmarks/bench_statistics.py --size 224 --json benchmarks/results/<date>-<machine>/statistics-224.json
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,6 +17,12 @@ from torch.utils.data import TensorDataset
 
 from _harness import Benchmark, Run, Work
 from fastloader.datasets import ChannelStatistics
+
+DATASETS: dict[str, Callable[["np.ndarray[Any, Any]"], Any]] = {
+    "one array": lambda images: images,
+    "TensorDataset": lambda images: TensorDataset(torch.from_numpy(images)),
+    "list of arrays": list,
+}
 
 
 def pixels(dtype: str, size: int, smoke: bool) -> "np.ndarray[Any, Any]":
@@ -34,10 +43,11 @@ def mean(dtype: str, size: int, smoke: bool) -> Run:
     return run
 
 
-def statistics(dtype: str, size: int, batched: bool, smoke: bool) -> Run:
+def statistics(dtype: str, size: int, kind: str, smoke: bool) -> Run:
     """Mean and standard deviation of each channel."""
     images = pixels(dtype, size, smoke)
-    dataset = TensorDataset(torch.from_numpy(images)) if batched else list(images)
+    dataset = DATASETS[kind](images)
+    torch.set_num_threads(1)
 
     def run() -> Work:
         ChannelStatistics.of(dataset)
@@ -67,7 +77,7 @@ if __name__ == "__main__":
     arguments = benchmark.arguments()
     shared = {"dtype": arguments.dtype, "size": arguments.size, "smoke": arguments.smoke}
     benchmark.add("numpy.mean, one array", mean, **shared)
-    benchmark.add("ChannelStatistics, samples", statistics, batched=False, **shared)
-    benchmark.add("ChannelStatistics, batches", statistics, batched=True, **shared)
+    for kind in DATASETS:
+        benchmark.add(f"ChannelStatistics, {kind}", statistics, kind=kind, **shared)
     benchmark.add("numpy mean and std by channel", standard_deviation, **shared)
     benchmark.main(baseline="numpy.mean, one array")

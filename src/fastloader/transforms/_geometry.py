@@ -151,11 +151,13 @@ def _reoriented_one_by_one(
     source = images.numpy()
     batch = empty_images(images.shape, images)
     changed = batch.numpy()
-    for number, (is_transposed, rows, columns) in enumerate(
-        zip(transposed.tolist(), upside_down.tolist(), mirrored.tolist(), strict=True)
-    ):
-        image = source[number].swapaxes(1, 2) if is_transposed else source[number]
-        changed[number] = image[:, :: -1 if rows else 1, :: -1 if columns else 1]
+    views = [
+        (source.swapaxes(2, 3) if is_transposed else source)[:, :, ::rows, ::columns]
+        for is_transposed, rows, columns in product((False, True), (1, -1), (1, -1))
+    ]
+    kinds = transposed * 4 + upside_down * 2 + mirrored
+    for number, kind in enumerate(kinds.tolist()):
+        changed[number] = views[kind][number]
     return batch
 
 
