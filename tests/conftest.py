@@ -29,6 +29,15 @@ def _random_state_restored(global_random_state: None) -> None:
     """Undo what a test does to the global generators."""
 
 
+@pytest.fixture(autouse=True)
+def _threads_of_zarr_ended() -> Iterator[None]:
+    """End the threads of zarr's event loop, because of which later tests would not fork."""
+    yield
+    sync = sys.modules.get("zarr.core.sync")
+    if sync is not None and sync.loop[0] is not None:
+        sync.cleanup_resources()
+
+
 @pytest.fixture
 def no_leaks() -> Iterator[Callable[[], None]]:
     """Fail if the test leaves a child process, thread, descriptor or memory file behind.

@@ -208,6 +208,7 @@ def test_the_number_of_workers_fits_the_dataset(changes, num_workers):
         ({"num_threads": 2}, "fork", "fork"),
         ({"num_threads": 2}, None, "fork"),
         ({"num_threads": 2, "start_method": "spawn"}, "auto", "spawn"),
+        ({"fork_hazard": "zarr decodes by zarrs"}, "auto", "forkserver"),
         ({}, "spawn", "spawn"),
     ],
     ids=[
@@ -217,6 +218,7 @@ def test_the_number_of_workers_fits_the_dataset(changes, num_workers):
         "fork given",
         "default given",
         "spawn set globally",
+        "zarrs",
         "spawn given",
     ],
 )

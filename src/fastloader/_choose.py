@@ -230,9 +230,11 @@ def _choose_start_method(
         return method, "the default of multiprocessing"
     if given.multiprocessing_context != "auto":
         return given.multiprocessing_context, _GIVEN
-    if method != "fork" or machine.num_threads == 0:
+    if method != "fork" or (machine.num_threads == 0 and machine.fork_hazard is None):
         return method, "the default of multiprocessing"
     threads = f"{machine.num_threads} other threads are alive, whose locks a fork may freeze"
+    if machine.fork_hazard is not None:
+        threads = f"{machine.fork_hazard}, whose threads a forked child lacks"
     if "forkserver" in machine.start_methods and machine.is_main_importable:
         return "forkserver", threads
     return method, f"the main script cannot be imported again, though {threads}"

@@ -12,7 +12,7 @@ import psutil
 import torch
 from torch.utils.data import get_worker_info
 
-__all__ = ["Machine", "read_machine"]
+__all__ = ["Machine", "detect_fork_hazard", "read_machine"]
 
 _LOCAL_WORLD_SIZE = (
     "LOCAL_WORLD_SIZE",  # torchrun, Accelerate, Lightning's launchers
@@ -69,6 +69,8 @@ class Machine:
     """Whether forkserver and spawn can import the main script without running it."""
     has_memory_files: bool
     """Whether processes can share memory without a name in a file system."""
+    fork_hazard: str | None = None
+    """What is in use whose threads no forked child has, as the beginning of a sentence."""
 
 
 def read_machine(
@@ -104,7 +106,21 @@ def read_machine(
         num_threads=_count_threads(root),
         is_main_importable=_is_main_importable(),
         has_memory_files=hasattr(os, "memfd_create"),
+        fork_hazard=detect_fork_hazard(),
     )
+
+
+def detect_fork_hazard() -> str | None:
+    """Return what a forked child of this process would wait for for ever, if it used it.
+
+    The threads of zarrs, a codec pipeline of zarr in Rust, bear the name of the process and are
+    not told from harmless ones. Nothing is imported to find out.
+    """
+    zarr = sys.modules.get("zarr")
+    if zarr is None or "zarrs" not in sys.modules:
+        return None
+    pipeline = str(zarr.config.get("codec_pipeline.path", ""))
+    return "zarr decodes by zarrs" if pipeline.startswith("zarrs.") else None
 
 
 def _first_number(environment: Mapping[str, str], names: tuple[str, ...], default: int) -> int:

@@ -11,6 +11,28 @@ class Holder:
         self.__dict__.update(parts)
 
 
+@pytest.fixture
+def _zarrs():
+    pytest.importorskip("zarrs")
+    import zarr
+
+    with zarr.config.set({"codec_pipeline.path": "zarrs.ZarrsCodecPipeline"}):
+        yield
+
+
+@pytest.mark.usefixtures("_zarrs")
+def test_a_pipeline_that_does_not_live_through_a_fork_brings_a_warning():
+    with pytest.warns(
+        UserWarning, match=r"zarr decodes by zarrs.*hangs for ever.*'forkserver'"
+    ):
+        warn_of_hazards(Holder(), forks=True)
+
+
+@pytest.mark.usefixtures("_zarrs")
+def test_such_a_pipeline_is_no_matter_where_nothing_is_inherited():
+    warn_of_hazards(Holder(), forks=False)
+
+
 def test_an_open_file_brings_a_warning_with_its_path(tmp_path):
     path = tmp_path / "records.bin"
     path.touch()

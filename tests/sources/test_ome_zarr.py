@@ -1,6 +1,7 @@
 """OME-Zarr stores: every version, layout and codec gives the pixels that zarr gives."""
 
 import json
+import multiprocessing
 import os
 import pickle
 import shutil
@@ -429,6 +430,31 @@ def test_stores_are_read_by_processes(tmp_path, monkeypatch, no_leaks):
     images = read_all(OmeZarrFolder(tmp_path, num_cores=3), in_place=True, num_threads=3)
 
     assert_images(expected, images)
+
+
+@pytest.mark.multiprocess
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_child_reads_unusual_codecs_while_zarrs_is_in_force(tmp_path):
+    pytest.importorskip("zarrs")
+    pixels = random_pixels((1, 64, 64))
+    codecs = [zarr.codecs.GzipCodec(), zarr.codecs.ZstdCodec()]
+    path = write_ome_zarr(tmp_path / "a.zarr", pixels, compressors=codecs, chunks=(1, 8, 8))
+    source = OmeZarrFolder(path)
+    with zarr.config.set({"codec_pipeline.path": "zarrs.ZarrsCodecPipeline"}):
+        zarr.open_array(path / "00", mode="r")[...]  # starts its threads
+        child = multiprocessing.get_context("fork").Process(
+            target=check_child, args=(source, pixels)
+        )
+        child.start()
+
+        child.join(30)
+
+    child.kill()
+    assert child.exitcode == 0
+
+
+def check_child(source, pixels):
+    assert_images([pixels[None, :, None]], read_all(source))
 
 
 def test_zlib_is_checked_to_its_end():

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from fastloader._attributes import walk_attributes
+from fastloader._machine import detect_fork_hazard
 
 __all__ = ["warn_of_hazards"]
 
@@ -17,12 +18,20 @@ _FILE_MODULES = {"h5py", "zipfile", "tarfile", "tifffile", "tables", "netCDF4"}
 
 
 def warn_of_hazards(dataset: object, *, forks: bool) -> None:
-    """Warn of open files that forked workers share, and of lists that workers copy.
+    """Warn of what forked workers share or lack, and of lists that workers copy.
 
     Args:
         dataset: Is about to be given to workers.
         forks: Whether workers inherit the memory and the open files of this process.
     """
+    hazard = detect_fork_hazard() if forks else None
+    if hazard is not None:
+        warnings.warn(
+            f"{hazard}, whose threads a forked worker lacks: it hangs for ever at the first "
+            "array of several chunks. Leave multiprocessing_context out, or set it to "
+            "'forkserver' or 'spawn' and set the pipeline in worker_init_fn again.",
+            stacklevel=2,
+        )
     for path, value in walk_attributes(dataset, "dataset"):
         if forks and _is_open_file(value):
             warnings.warn(

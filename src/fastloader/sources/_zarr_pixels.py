@@ -2,7 +2,7 @@
 
 import itertools
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -20,6 +20,13 @@ Place: TypeAlias = tuple[int, ...]
 
 _NOT_STORED = (1 << 64) - 1  # in a shard's index
 _PAIR_BYTES = 16
+_ONE_AT_A_TIME = {
+    "async.concurrency": 1,
+    "threading.max_workers": 1,
+    # Its own pipeline: that of zarrs hangs in forked workers, which lack its threads.
+    "codec_pipeline.path": "zarr.core.codec_pipeline.BatchedCodecPipeline",
+}
+"""For the zarr package: other cores read other images."""
 
 
 def read_box(
@@ -194,8 +201,7 @@ def _read_by_zarr(
     import zarr  # noqa: PLC0415 - starts a thread when it reads, which most arrays do without
 
     box = tuple(slice(a, a + n) for a, n in zip(start, out.shape, strict=True))
-    limits: Callable[[dict[str, Any]], Any] = zarr.config.set
-    with _naming(folder), limits({"async.concurrency": 1, "threading.max_workers": 1}):
+    with _naming(folder), zarr.config.set(_ONE_AT_A_TIME):
         found = zarr.open_array(
             str(Path(folder)), mode="r", zarr_format=3 if array.zarr_format == 3 else 2
         )
