@@ -133,7 +133,9 @@ def test_extents_are_locked_while_anybody_looks():
         return lambda: locked.discard(address)
 
     arena = Arena(pin)
-    lease = arena.lease(arena.lend())
+    slot = arena.lend()
+    assert not locked  # before somebody has written to it
+    lease = arena.lease(slot)
     arena.close()
     del arena
     gc.collect()

@@ -43,10 +43,15 @@ class _Extent:
         self, file: MemoryFile, offset_bytes: int, size_bytes: int, pin: Pin | None
     ) -> None:
         self.mapping = mmap.mmap(file.fileno(), size_bytes, offset=offset_bytes)
+        self._size_bytes = size_bytes
+        self._pin = pin
         self._unpin: Callable[[], None] | None = None
-        if pin is not None:
+
+    def lock(self) -> None:
+        """Lock the memory, once, if it is to be locked."""
+        if self._pin is not None and self._unpin is None:
             address = ctypes.addressof(ctypes.c_char.from_buffer(self.mapping))
-            self._unpin = pin(address, size_bytes)
+            self._unpin = self._pin(address, self._size_bytes)
 
     def __del__(self) -> None:
         # Slots hold their extent and finalizers of leases hold their slot: nobody looks here
@@ -72,6 +77,10 @@ class Slot:
         return (ctypes.c_char * place.size_bytes).from_buffer(
             self._extent.mapping, place.offset_bytes
         )
+
+    def lock(self) -> None:
+        """Lock the memory around, if it is to be locked and is not yet."""
+        self._extent.lock()
 
     def copy(self, size_bytes: int) -> bytearray:
         """Return a copy of the first bytes."""
@@ -104,8 +113,10 @@ class Arena:
     The first page is for the owner's own use: see `ArenaView.control`.
 
     Args:
-        pin: Locks each extent as it is made, so that a device can read it without a copy.
-            Memory that is locked is not given back before its extent is gone.
+        pin: Locks each extent when the first batch in it is handed out, so that a device can
+            read it without a copy. Not before: memory that nobody has written to would be made
+            and zeroed by that, in the consumer's time instead of in the workers'. Memory that is
+            locked is not given back before its extent is gone.
 
     **Processes:** made and closed by the consumer of the batches; workers map the same file
     through `ArenaView`. Finalizers of leases run in any thread and only append to a deque.
@@ -153,6 +164,7 @@ class Arena:
 
     def lease(self, slot: Slot) -> Lease:
         """Return a buffer over a lent slot that gives the slot back when it is gone."""
+        slot.lock()
         buffer = slot.buffer()
         # At exit the process's memory goes as a whole: finalizers would only cost time.
         weakref.finalize(buffer, self._free[slot.user].append, slot).atexit = False
