@@ -22,7 +22,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from _harness import Benchmark, Run, Work
 from fastloader import FastLoader
-from fastloader.datasets._gather import gather_rows
+from fastloader._gather import gather_rows
 
 _BATCH_SIZE = 256
 

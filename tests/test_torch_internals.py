@@ -2,6 +2,7 @@
 
 import threading
 
+import pytest
 import torch
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
@@ -13,6 +14,7 @@ from fastloader._torch_internals import (
     index_sampler,
     reported_length,
     set_worker_info,
+    stream_teller,
     worker_info_of_thread,
 )
 
@@ -71,6 +73,23 @@ def test_the_info_of_a_worker_process_is_seen_by_all_its_threads():
 
 def set_worker_info_of_process(info):
     torch.utils.data._utils.worker._worker_info = info
+
+
+def test_the_current_stream_of_any_device_can_be_compared():
+    tell = stream_teller(torch.device("cpu"))
+
+    assert tell() == tell()
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_streams_of_cuda_are_told_apart():
+    tell = stream_teller(torch.device("cuda", 0))
+    before = tell()
+
+    with torch.cuda.stream(torch.cuda.Stream()):
+        assert tell() != before
+    assert tell() == before
 
 
 def test_collate_takes_its_functions_from_a_table():

@@ -14,8 +14,8 @@ __all__ = ["gather_rows"]
 PART_BYTES = 4 << 20
 """For each thread, at least: below it, starting the thread takes longer than the copy."""
 
-CREW_PART_BYTES = 1 << 20
-"""The same for threads that stand by."""
+CREW_PART_BYTES = 2 << 20
+"""The same for threads that stand by: below it, waiting for the interpreter takes longer."""
 
 SERIAL_ELEMENTS = 32768
 """Up to so many, torch uses one thread and is quicker to call."""

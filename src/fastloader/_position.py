@@ -92,6 +92,10 @@ class MapPosition(EpochPosition):
 
     def advance(self, delivery: Delivery) -> None:
         """Note that the consumer is past a batch, in order or not."""
+        if delivery.number == self.num_batches and not self._beyond:
+            self.sampler_state = delivery.sampler_state
+            self.num_batches += 1
+            return
         self._beyond[delivery.number] = delivery.sampler_state
         while self.num_batches in self._beyond:
             self.sampler_state = self._beyond.pop(self.num_batches)

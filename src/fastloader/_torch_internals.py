@@ -4,10 +4,12 @@ Each has a test in `tests/test_torch_internals.py` that says what is relied on.
 """
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, cast
 
+import torch
 from torch.utils.data import DataLoader, get_worker_info
 from torch.utils.data._utils import worker as _worker
 from torch.utils.data._utils.collate import collate, default_collate_fn_map
@@ -21,6 +23,7 @@ __all__ = [
     "index_sampler",
     "reported_length",
     "set_worker_info",
+    "stream_teller",
     "worker_info_of_thread",
 ]
 
@@ -83,6 +86,21 @@ def worker_info_of_thread(info: WatchedWorkerInfo) -> Iterator[None]:
         yield
     finally:
         _of_thread.info = None
+
+
+def stream_teller(device: torch.device) -> Callable[[], Any]:
+    """Return a function that tells which stream is current on a device.
+
+    What it returns can be compared, no more; on CUDA it takes a tenth of the time that making a
+    stream object takes.
+
+    Args:
+        device: An accelerator, with its index.
+    """
+    raw = getattr(torch._C, "_cuda_getCurrentRawStream", None)  # noqa: SLF001
+    if device.type == "cuda" and raw is not None:
+        return partial(raw, device.index)
+    return partial(torch.get_device_module(device).current_stream, device)
 
 
 def index_sampler(loader: DataLoader[Any]) -> Iterable[Any]:

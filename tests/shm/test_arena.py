@@ -137,7 +137,7 @@ def test_extents_are_locked_while_anybody_looks():
     assert not locked  # before somebody has written to it
     lease = arena.lease(slot)
     arena.close()
-    del arena
+    del arena, slot
     gc.collect()
     assert locked == {ctypes.addressof(lease)}
 

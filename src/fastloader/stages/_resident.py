@@ -4,6 +4,7 @@ from typing import Any
 
 import torch
 
+from fastloader._torch_internals import stream_teller
 from fastloader.stages._cut import CutStream
 from fastloader.stages._device import recorded
 from fastloader.stages._stream import BatchStream
@@ -28,16 +29,19 @@ class ResidentStream(CutStream):
         super().__init__(source)
         self._device = device
         self._module: Any = torch.get_device_module(device)
+        self._tell_stream = stream_teller(device)
+        self._told: Any = None
         self._made_on: Any = None
 
     def __next__(self) -> Batch:
         """Return the next batch; StopIteration at the end."""
-        current = self._module.current_stream(self._device)
         if not self._ready:
-            self._made_on = current
+            self._told = self._tell_stream()
+            self._made_on = self._module.current_stream(self._device)
             return super().__next__()
         batch = super().__next__()
-        if current != self._made_on:
+        if self._tell_stream() != self._told:
+            current = self._module.current_stream(self._device)
             current.wait_stream(self._made_on)
             map_tensors(batch, lambda tensor: recorded(tensor, current))
         return batch
