@@ -14,11 +14,13 @@ import pyarrow as pa
 from fastloader.errors import SettingsError, SourceError
 from fastloader.sources._extras import import_extra
 from fastloader.sources._file_errors import naming
+from fastloader.sources._interleaved import RGB
 from fastloader.sources._location import Location, PathLike
 from fastloader.sources._ome_arrow_layout import find_image_columns, listed
 from fastloader.sources._opened_here import OpenedHere, state_without
+from fastloader.sources._protocol import ImageSource
 from fastloader.sources._table import NumberedBatch
-from fastloader.sources._table_source import TableSource
+from fastloader.sources._table_source import open_table
 
 __all__ = ["DuckDBTable", "open_duckdb"]
 
@@ -89,6 +91,10 @@ class DuckDBTable:
         """Number of rows."""
         with self.reading():
             return int(self._rows(f"select count(*) from {self._from}")[0][0])
+
+    def close(self) -> None:
+        """Let go of what this thread has open; it is opened again when needed."""
+        self._opened.close()
 
     def reading(self) -> AbstractContextManager[None]:
         """Turn errors of DuckDB into `fastloader.errors.SourceError`, naming the table."""
@@ -251,7 +257,8 @@ def open_duckdb(
     *,
     table: str | None = None,
     query: str | None = None,
-) -> TableSource:
+    rgb: RGB = None,
+) -> ImageSource:
     """Open images in a DuckDB file.
 
     Args:
@@ -259,8 +266,9 @@ def open_duckdb(
         image_column: Name of the column; may be left out if there is only one of images.
         table: Name of a table or view; may be left out if only one has images.
         query: A select statement instead.
+        rgb: ``"interleaved"`` if each pixel is red, green and blue side by side.
     """
-    return TableSource(DuckDBTable(os.fspath(path), table, query), image_column)
+    return open_table(DuckDBTable(os.fspath(path), table, query), image_column, rgb)
 
 
 def _quoted(name: str) -> str:

@@ -13,11 +13,13 @@ from pyarrow import ipc
 from fastloader.errors import SourceError
 from fastloader.sources._file_errors import naming
 from fastloader.sources._flatbuffer import HeaderError
+from fastloader.sources._interleaved import RGB
 from fastloader.sources._ipc_message import BatchHeader, buffer_paths, find_batches
 from fastloader.sources._location import Location, PathLike, StorageOptions
 from fastloader.sources._opened_here import OpenedHere, state_without
+from fastloader.sources._protocol import ImageSource
 from fastloader.sources._table import NumberedBatch
-from fastloader.sources._table_source import TableSource
+from fastloader.sources._table_source import open_table
 
 __all__ = ["IpcTable", "open_ipc"]
 
@@ -65,6 +67,10 @@ class IpcTable:
     def num_rows(self) -> int:
         """Number of rows."""
         return int(self._starts[-1])
+
+    def close(self) -> None:
+        """Let go of what this thread has open; it is opened again when needed."""
+        self._opened.close()
 
     def reading(self) -> AbstractContextManager[None]:
         """Turn errors of Arrow into `fastloader.errors.SourceError`, naming the file."""
@@ -186,16 +192,21 @@ class IpcTable:
 
 
 def open_ipc(
-    path: PathLike, image_column: str | None = None, *, storage_options: StorageOptions = None
-) -> TableSource:
+    path: PathLike,
+    image_column: str | None = None,
+    *,
+    storage_options: StorageOptions = None,
+    rgb: RGB = None,
+) -> ImageSource:
     """Open images in an Arrow IPC file.
 
     Args:
         path: The file, also by URL.
         image_column: Name of the column; may be left out if there is only one of images.
         storage_options: Arguments of fsspec's file system.
+        rgb: ``"interleaved"`` if each pixel is red, green and blue side by side.
     """
-    return TableSource(IpcTable(path, storage_options), image_column)
+    return open_table(IpcTable(path, storage_options), image_column, rgb)
 
 
 def _read_footer(file: pa.NativeFile, path: str) -> bytes:

@@ -14,10 +14,12 @@ import pyarrow as pa
 from fastloader.errors import SourceError
 from fastloader.sources._extras import import_extra
 from fastloader.sources._file_errors import naming
+from fastloader.sources._interleaved import RGB
 from fastloader.sources._location import PathLike, StorageOptions
 from fastloader.sources._opened_here import OpenedHere, state_without
+from fastloader.sources._protocol import ImageSource
 from fastloader.sources._table import NumberedBatch
-from fastloader.sources._table_source import TableSource
+from fastloader.sources._table_source import open_table
 
 __all__ = ["LanceTable", "open_lance"]
 
@@ -77,6 +79,10 @@ class LanceTable:
         """Names and types of the columns."""
         with self.reading():
             return self._dataset.schema
+
+    def close(self) -> None:
+        """Let go of what this thread has open; it is opened again when needed."""
+        self._opened.close()
 
     def reading(self) -> AbstractContextManager[None]:
         """Turn errors of Lance into `fastloader.errors.SourceError`, naming the table."""
@@ -151,7 +157,8 @@ def open_lance(
     *,
     storage_options: StorageOptions = None,
     version: int | str | None = None,
-) -> TableSource:
+    rgb: RGB = None,
+) -> ImageSource:
     """Open images in a Lance table.
 
     Args:
@@ -159,8 +166,9 @@ def open_lance(
         image_column: Name of the column; may be left out if there is only one of images.
         storage_options: Of Lance's object store.
         version: Number or tag of the version to read; the latest when left out.
+        rgb: ``"interleaved"`` if each pixel is red, green and blue side by side.
     """
-    return TableSource(LanceTable(path, storage_options, version), image_column)
+    return open_table(LanceTable(path, storage_options, version), image_column, rgb)
 
 
 def _projection(columns: dict[str, list[str]]) -> dict[str, str]:

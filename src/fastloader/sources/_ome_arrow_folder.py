@@ -86,7 +86,7 @@ class OmeArrowFolder:
     def fingerprint(self) -> str:
         """Hash of what tells both files from others."""
         files = (self._images_file, self._chunks_file)
-        text = " ".join(f"{file.fingerprint} {file.modified_ns}" for file in files)
+        text = " ".join(file.fingerprint for file in files)
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
     @property

@@ -37,14 +37,20 @@ class ColumnLayout:
     """True if each chunk is bytes that state their own pixel type."""
     has_pixel_type: bool
     """True if ``pixels_meta`` states a pixel type."""
+    samples_per_pixel: int = 1
+    """Values that each pixel has side by side: 3 for interleaved colours, which ``size_c`` does
+    not count. They are read as an image that is so many times as wide."""
 
     @classmethod
-    def of(cls, kind: pa.DataType, where: str) -> "ColumnLayout":
+    def of(
+        cls, kind: pa.DataType, where: str, *, is_interleaved: bool = False
+    ) -> "ColumnLayout":
         """Return the layout of a column of the Arrow type `kind`.
 
         Args:
             kind: Type of the column.
             where: File and column, for error messages.
+            is_interleaved: Whether each pixel is red, green and blue side by side.
 
         Raises:
             SourceError: If this is not OME-Arrow, or pixels are of an unknown kind.
@@ -69,7 +75,11 @@ class ColumnLayout:
             plane_dtype = _pixel_dtype(plane, f"{where}, planes")
         pixels_meta = kind.field("pixels_meta").type
         return cls(
-            chunk_dtype, plane_dtype, has_byte_chunks, pixels_meta.get_field_index("type") >= 0
+            chunk_dtype,
+            plane_dtype,
+            has_byte_chunks,
+            pixels_meta.get_field_index("type") >= 0,
+            3 if is_interleaved else 1,
         )
 
     @property

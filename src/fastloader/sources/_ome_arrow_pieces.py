@@ -51,7 +51,7 @@ class Pieces:
 
 
 def find_pieces(
-    column: pa.StructArray, name: str, images: Integers, shapes: Integers
+    column: pa.StructArray, name: str, images: Integers, shapes: Integers, samples: int = 1
 ) -> Pieces:
     """Return the chunks or planes of some images of a batch, each inside its image.
 
@@ -60,6 +60,7 @@ def find_pieces(
         name: ``"chunks"`` or ``"planes"``.
         images: Positions of the images in the batch, ascending.
         shapes: T, C, Z, Y, X of all images of the batch, shape ``(len(column), 5)``.
+        samples: Values that each pixel has side by side; `shapes` counts them along X.
 
     Raises:
         PieceError: If a piece is null or reaches out of its image.
@@ -84,6 +85,8 @@ def find_pieces(
         size = np.stack([np.ones(len(image), np.int64), whole[3], whole[4]])
     else:
         origin, size = place[:5], place[5:]
+        origin[4] *= samples
+        size[2] *= samples
     pieces = Pieces(image, origin, size, structs, struct)
     _check_inside(pieces, shapes, name)
     return pieces

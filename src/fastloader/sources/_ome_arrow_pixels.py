@@ -122,7 +122,8 @@ class PixelWriter:
         """
         if batch.column.type.get_field_index(name) < 0:
             raise PieceError(int(images[0]), f"it has no chunks, and the table no {name}")
-        pieces = find_pieces(batch.column, name, images, batch.shapes)
+        samples = self._layout.samples_per_pixel
+        pieces = find_pieces(batch.column, name, images, batch.shapes, samples)
         if name == "chunks" and self._layout.has_byte_chunks:
             stored = _byte_pixels(pieces, dtype)
         else:
@@ -319,7 +320,10 @@ def _check_counts(pieces: Pieces, found: Integers, expected: Integers, unit: str
     at = int(np.argmax(wrong))
     hint = ""
     if found[at] == 3 * expected[at]:
-        hint = " (three times as many looks like interleaved RGB, which size_c does not say)"
+        hint = (
+            " (three times as many looks like interleaved RGB, which size_c does not say: "
+            "rgb='interleaved' reads it)"
+        )
     raise PieceError(
         int(pieces.image[at]),
         f"expected {int(expected[at])} {unit} in one of its chunks or planes by its size, but "

@@ -179,6 +179,18 @@ class ImageTableReader:
         for axis, name in enumerate(SIZES):
             values, _ = self._integers(pixels_meta.field(name), name)
             shapes[:, axis] = np.where(has_image, values, 0)
+        if self._layout.samples_per_pixel > 1:
+            wrong = has_image & (shapes[:, 1] != 1)
+            if wrong.any():
+                row = int(np.argmax(wrong))
+                raise self._error(
+                    row,
+                    f"rgb='interleaved' is for images of one channel by their metadata, but this "
+                    f"one has {shapes[row, 1]}",
+                )
+            shapes[:, 4] = (
+                np.clip(shapes[:, 4], -1, _MAX_PIXELS) * self._layout.samples_per_pixel
+            )
         # Sizes near 2**63 must not wrap around when multiplied: floats do not.
         pixels = np.prod(shapes.astype(np.float64), axis=1)
         absurd = has_image & ((shapes < 1).any(axis=1) | (pixels > _MAX_PIXELS))
@@ -228,6 +240,7 @@ class ImageTableReader:
             # Out of range counts as nothing, so that the sum cannot wrap around.
             volumes *= np.where((values > 0) & (values <= _MAX_PIXELS), values, 0)
             volumes[volumes > _MAX_PIXELS] = 0
+        volumes *= self._layout.samples_per_pixel
         edges = np.concatenate([[0], np.cumsum(volumes)])
         start, stop = np.where(filled, start - first, 0), np.where(filled, stop - first, 0)
         return np.asarray(edges[stop] - edges[start])

@@ -69,6 +69,7 @@ class ParquetSource:
         *,
         storage_options: StorageOptions = None,
         partition: Mapping[str, Any] | None = None,
+        is_interleaved: bool = False,
     ) -> None:
         """Open the file and find the column.
 
@@ -77,6 +78,8 @@ class ParquetSource:
             image_column: Name of the column; may be left out if there is only one of images.
             storage_options: Arguments of fsspec's file system.
             partition: Further columns, of one value each.
+            is_interleaved: Whether each pixel is red, green and blue side by side, although the
+                metadata says one channel; images then seem three times as wide.
 
         Raises:
             SourceError: If the file cannot be read, or the column is missing, no image or not
@@ -89,7 +92,9 @@ class ParquetSource:
         images = {*find_image_columns(schema), self._column}
         others = tuple(name for name in schema.names if name not in images)
         self._columns = ParquetColumns(self._file, others, partition or {})
-        self._layout = ColumnLayout.of(schema.field(self._column).type, self.where)
+        self._layout = ColumnLayout.of(
+            schema.field(self._column).type, self.where, is_interleaved=is_interleaved
+        )
         self._chunk_leaves = self._leaves("chunks", self._layout.chunk_fields)
         self._plane_leaves = self._leaves("planes", (*PLANE_PLACE, "pixels"))
 
@@ -295,12 +300,13 @@ class ParquetSource:
             *by_name.values(),
             *(leaf for leaf in pixels if leaf is not None),
         ])
+        may_be_alike = layout.has_chunks and layout.samples_per_pixel == 1
         reader = ImageTableReader(layout, self.where)
         with self._file.reading():
             file = self._file.open()
             for group in range(file.num_row_groups):
                 metadata = file.metadata.row_group(group)
-                alike = find_uniform(metadata, by_name) if layout.has_chunks else None
+                alike = find_uniform(metadata, by_name) if may_be_alike else None
                 if alike is not None and reader.add_uniform(
                     metadata.num_rows, alike.shape, alike.stated_type, alike.chunk_dtype
                 ):

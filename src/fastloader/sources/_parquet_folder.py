@@ -7,6 +7,7 @@ from urllib.parse import unquote
 
 from fastloader.errors import SourceError
 from fastloader.sources._concatenated import ConcatenatedSource
+from fastloader.sources._interleaved import RGB, InterleavedSource, is_interleaved
 from fastloader.sources._location import Location, PathLike, StorageOptions
 from fastloader.sources._parquet import ParquetSource
 from fastloader.sources._protocol import ImageSource
@@ -24,6 +25,7 @@ def open_parquet(
     image_column: str | None = None,
     *,
     storage_options: StorageOptions = None,
+    rgb: RGB = None,
 ) -> ImageSource:
     """Open images in a Parquet file, in several, or in all of a folder.
 
@@ -34,15 +36,29 @@ def open_parquet(
         path: A file, a folder, or several files, also by URL.
         image_column: Name of the column; may be left out if there is only one of images.
         storage_options: Arguments of fsspec's file system.
+        rgb: ``"interleaved"`` if each pixel is red, green and blue side by side.
 
     Raises:
+        SettingsError: If `rgb` is none of its values.
         SourceError: If there are no files, or one cannot be read.
     """
+    interleaved = is_interleaved(rgb)
+
+    def open_one(file: PathLike, partition: Partition) -> ParquetSource | InterleavedSource:
+        source = ParquetSource(
+            file,
+            image_column,
+            storage_options=storage_options,
+            partition=partition,
+            is_interleaved=interleaved,
+        )
+        return InterleavedSource(source) if interleaved else source
+
     if isinstance(path, str | os.PathLike):
         location = Location(path, storage_options)
         is_file = location.path.partition("?")[0].lower().endswith(PARQUET_ENDINGS)
         if (is_file and not location.is_local) or not location.is_folder():
-            return ParquetSource(location.path, image_column, storage_options=storage_options)
+            return open_one(location.path, {})
         files: list[PathLike] = list(location.list_files(PARQUET_ENDINGS))
         if not files:
             raise SourceError(
@@ -55,8 +71,7 @@ def open_parquet(
         files = list(path)
         partitions = [{} for _ in files]
     return ConcatenatedSource([
-        ParquetSource(file, image_column, storage_options=storage_options, partition=partition)
-        for file, partition in zip(files, partitions, strict=True)
+        open_one(file, partition) for file, partition in zip(files, partitions, strict=True)
     ])
 
 

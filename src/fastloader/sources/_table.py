@@ -41,6 +41,10 @@ class ArrowTable(Protocol):
         """Number of rows."""
         ...
 
+    def close(self) -> None:
+        """Let go of what this thread has open; it is opened again when needed."""
+        ...
+
     def reading(self) -> AbstractContextManager[None]:
         """Turn errors of the format into `fastloader.errors.SourceError`, naming the file."""
         ...

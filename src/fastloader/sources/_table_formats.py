@@ -26,17 +26,19 @@ TABLE_FORMATS = (
         (".lance",),
         open_lance,
         lambda folder: (folder / "_versions").is_dir(),
-        ("storage_options", "version"),
+        ("storage_options", "version", "rgb"),
     ),
     Format(
         "parquet",
         PARQUET_ENDINGS,
         open_parquet,
         _holds_parquet,
-        ("storage_options",),
+        ("storage_options", "rgb"),
     ),
-    Format("duckdb", (".duckdb", ".ddb"), open_duckdb, options=("table", "query")),
-    Format("vortex", (".vortex",), open_vortex),
-    Format("arrow", (".arrow", ".feather", ".ipc"), open_ipc, options=("storage_options",)),
+    Format("duckdb", (".duckdb", ".ddb"), open_duckdb, options=("table", "query", "rgb")),
+    Format("vortex", (".vortex",), open_vortex, options=("rgb",)),
+    Format(
+        "arrow", (".arrow", ".feather", ".ipc"), open_ipc, options=("storage_options", "rgb")
+    ),
 )
 """In the order in which they are tried."""

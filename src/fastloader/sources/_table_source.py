@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from fastloader.errors import SourceError
 from fastloader.sources._column_values import channel_names, column_values
 from fastloader.sources._conditions import columns_of, matching_rows
+from fastloader.sources._interleaved import RGB, InterleavedSource, is_interleaved
 from fastloader.sources._ome_arrow_layout import (
     ColumnLayout,
     choose_image_column,
@@ -20,11 +21,11 @@ from fastloader.sources._ome_arrow_layout import (
 )
 from fastloader.sources._ome_arrow_pixels import PixelWriter
 from fastloader.sources._ome_arrow_table import ImageTableReader, has_pieces
-from fastloader.sources._protocol import ColumnValues, ImageTable, WritePixels
+from fastloader.sources._protocol import ColumnValues, ImageSource, ImageTable, WritePixels
 from fastloader.sources._table import ArrowTable
 from fastloader.sources._write_behind import WriteBehind
 
-__all__ = ["TableSource"]
+__all__ = ["TableSource", "open_table"]
 
 Integers: TypeAlias = npt.NDArray[np.int64]
 
@@ -48,12 +49,20 @@ class TableSource:
     **Processes:** as the table; see `ArrowTable`.
     """
 
-    def __init__(self, table: ArrowTable, image_column: str | None = None) -> None:
+    def __init__(
+        self,
+        table: ArrowTable,
+        image_column: str | None = None,
+        *,
+        is_interleaved: bool = False,
+    ) -> None:
         """Find the column.
 
         Args:
             table: Where the images are.
             image_column: Name of the column; may be left out if there is only one of images.
+            is_interleaved: Whether each pixel is red, green and blue side by side, although the
+                metadata says one channel; images then seem three times as wide.
 
         Raises:
             SourceError: If the table cannot be read, or the column is missing, no image or not
@@ -64,7 +73,9 @@ class TableSource:
         self._column = choose_image_column(schema, image_column, table.path)
         images = {*find_image_columns(schema), self._column}
         self._column_names = tuple(name for name in schema.names if name not in images)
-        self._layout = ColumnLayout.of(schema.field(self._column).type, self.where)
+        self._layout = ColumnLayout.of(
+            schema.field(self._column).type, self.where, is_interleaved=is_interleaved
+        )
         self._pieces = tuple(
             name
             for name, is_there in (
@@ -187,6 +198,10 @@ class TableSource:
             left = one.without_pieces()
             if not len(left):
                 return
+
+    def close(self) -> None:
+        """Let go of the file; it is opened again when needed."""
+        self._table.close()
 
     @cached_property
     def _images(self) -> ImageTable:
@@ -332,3 +347,16 @@ class _Pass:
 
 def _as_struct(batch: pa.RecordBatch) -> pa.StructArray:
     return pa.StructArray.from_arrays(batch.columns, names=batch.schema.names)
+
+
+def open_table(table: ArrowTable, image_column: str | None, rgb: RGB) -> ImageSource:
+    """Return the images of a table.
+
+    Args:
+        table: Where they are.
+        image_column: Name of the column; may be left out if there is only one of images.
+        rgb: ``"interleaved"`` if each pixel is red, green and blue side by side.
+    """
+    interleaved = is_interleaved(rgb)
+    source = TableSource(table, image_column, is_interleaved=interleaved)
+    return InterleavedSource(source) if interleaved else source

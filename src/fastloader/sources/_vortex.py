@@ -13,10 +13,12 @@ import pyarrow as pa
 from fastloader.errors import SourceError
 from fastloader.sources._extras import import_extra
 from fastloader.sources._file_errors import naming
+from fastloader.sources._interleaved import RGB
 from fastloader.sources._location import Location, PathLike
 from fastloader.sources._opened_here import OpenedHere, state_without
+from fastloader.sources._protocol import ImageSource
 from fastloader.sources._table import NumberedBatch
-from fastloader.sources._table_source import TableSource
+from fastloader.sources._table_source import open_table
 
 __all__ = ["VortexTable", "open_vortex"]
 
@@ -71,6 +73,10 @@ class VortexTable:
         """Number of rows."""
         with self.reading():
             return len(self._file)
+
+    def close(self) -> None:
+        """Let go of what this thread has open; it is opened again when needed."""
+        self._opened.close()
 
     def reading(self) -> AbstractContextManager[None]:
         """Turn errors of Vortex into `fastloader.errors.SourceError`, naming the file."""
@@ -150,14 +156,17 @@ class VortexTable:
         return self._location.fingerprint(tail)
 
 
-def open_vortex(path: PathLike, image_column: str | None = None) -> TableSource:
+def open_vortex(
+    path: PathLike, image_column: str | None = None, *, rgb: RGB = None
+) -> ImageSource:
     """Open images in a Vortex file.
 
     Args:
         path: The file.
         image_column: Name of the column; may be left out if there is only one of images.
+        rgb: ``"interleaved"`` if each pixel is red, green and blue side by side.
     """
-    return TableSource(VortexTable(os.fspath(path)), image_column)
+    return open_table(VortexTable(os.fspath(path)), image_column, rgb)
 
 
 def _without_views(field: pa.Field) -> pa.Field:
