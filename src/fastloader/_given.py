@@ -17,6 +17,7 @@ __all__ = [
     "context_to_use",
     "read_override",
     "start_method_of",
+    "warn_of_ignored",
     "warn_of_many_workers",
 ]
 
@@ -86,6 +87,18 @@ def context_to_use(given: Any, settings: LoaderSettings, default: str) -> Any:
         return given if chosen is not None else None
     # The default is left to multiprocessing: whoever reads the attribute sees None, as ever.
     return None if chosen == default else chosen
+
+
+def warn_of_ignored(settings: LoaderSettings) -> None:
+    """Warn of options that the caller gave and that have no effect.
+
+    Args:
+        settings: That were chosen.
+    """
+    if settings.ignored:
+        warnings.warn(
+            f"num_workers is 0, so {', '.join(settings.ignored)} has no effect.", stacklevel=3
+        )
 
 
 def warn_of_many_workers(num_workers: int, machine: Machine) -> None:

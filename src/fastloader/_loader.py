@@ -2,7 +2,6 @@
 
 import inspect
 import logging
-import warnings
 from collections.abc import Callable, Iterable, Mapping
 from multiprocessing.context import BaseContext
 from typing import Any, Literal, Never, TypeVar, cast
@@ -19,10 +18,12 @@ from fastloader._given import (
     context_to_use,
     read_override,
     start_method_of,
+    warn_of_ignored,
     warn_of_many_workers,
 )
 from fastloader._machine import read_machine
 from fastloader._settings import Auto, LoaderSettings, Transport
+from fastloader._stream_share import share_stream
 from fastloader._torch_internals import BaseIterator
 from fastloader._traits import describe_dataset, is_data_pipe
 from fastloader.engine import SkippedSample
@@ -151,6 +152,7 @@ class FastLoader(DataLoader[T_co]):
         check_choice("resident", resident, ("device", None))
         check_choice("on_error", on_error, ("raise", "skip"))
         check_choice("on_worker_death", on_worker_death, ("raise", "restart"))
+        dataset = share_stream(dataset, distributed)
         order = resolve_order(
             GivenOrder(
                 dataset=dataset,
@@ -233,11 +235,8 @@ class FastLoader(DataLoader[T_co]):
         self._epochs = Epochs()
         self._skipped: list[SkippedSample] = []
         self._opener = EpochOpener(self)
-        if settings.ignored and num_workers == 0:
-            warnings.warn(
-                f"num_workers is 0, so {', '.join(settings.ignored)} has no effect.",
-                stacklevel=2,
-            )
+        if num_workers == 0:
+            warn_of_ignored(settings)
         if num_workers != "auto":
             warn_of_many_workers(num_workers, machine)
         if logger.isEnabledFor(logging.DEBUG):

@@ -46,6 +46,19 @@ class Stream(IterableDataset):
         return iter(range(6))
 
 
+class DeclaredTooFew(Stream):
+    num_shards = 1
+
+    def shard(self, num_shards, index):
+        raise AssertionError
+
+
+@pytest.fixture(autouse=True)
+def _nothing_shares_yet(monkeypatch):
+    """Other tests may have used Accelerate in this process."""
+    monkeypatch.delitem(sys.modules, "accelerate.state", raising=False)
+
+
 @pytest.fixture
 def as_rank(monkeypatch):
     def become(rank, world_size):
@@ -172,8 +185,9 @@ def test_accelerate_shares_by_itself(as_rank, accelerate, said):
         (DATASET, {"sampler": Users()}, "Users may draw another order on each rank"),
         (DATASET, {"batch_sampler": [[0, 1]]}, "batch_sampler makes its own batches"),
         (Stream(), {}, "Stream is iterable"),
+        (DeclaredTooFew(), {}, "DeclaredTooFew is iterable"),
     ],
-    ids=["sampler", "batch sampler", "stream"],
+    ids=["sampler", "batch sampler", "stream", "too few shards"],
 )
 def test_what_cannot_be_shared_is_left_alone_or_refused(as_rank, said, dataset, given, message):
     with pytest.raises(SettingsError, match=f"distributed=True cannot share .*{message}"):

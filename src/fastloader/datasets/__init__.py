@@ -8,6 +8,7 @@ from fastloader.datasets._albumentations import AlbumentationsTransform
 from fastloader.datasets._augment import Augment
 from fastloader.datasets._mixed import MixedDataset
 from fastloader.datasets._multiscale import MultiScale
+from fastloader.datasets._sharded import ShardedIterable
 from fastloader.datasets._standardize import Standardize, standardize
 from fastloader.datasets._statistics import ChannelStatistics
 from fastloader.datasets._wrapper import DatasetWrapper
@@ -23,6 +24,7 @@ __all__ = [
     "MixedDataset",
     "MultiScale",
     "OMEArrowDataset",
+    "ShardedIterable",
     "Standardize",
     "empty_batch",
     "standardize",

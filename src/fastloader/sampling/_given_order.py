@@ -20,7 +20,13 @@ from fastloader.sampling._foreign import as_epoch_sampler, translate
 from fastloader.sampling._seeded import SeededSampler
 from fastloader.sampling._shuffled import OrderedSampler, ShuffledSampler
 
-__all__ = ["Distributed", "GivenOrder", "resolve_order"]
+__all__ = [
+    "Distributed",
+    "GivenOrder",
+    "is_accelerate_active",
+    "is_stream_shared",
+    "resolve_order",
+]
 
 Distributed: TypeAlias = bool | Literal["auto"]
 """Whether a loader shares its samples with those on other ranks."""
@@ -118,7 +124,7 @@ def _ranks_to_share(given: GivenOrder) -> Ranks | None:
             "that.", ranks.rank, ranks.world_size, there,
         )  # fmt: skip
         return None
-    obstacle = _ACCELERATE if _is_accelerate_active() else _find_obstacle(given)
+    obstacle = _ACCELERATE if is_accelerate_active() else _find_obstacle(given)
     if obstacle is None:
         return ranks
     if given.distributed is True:
@@ -134,6 +140,8 @@ def _ranks_to_share(given: GivenOrder) -> Ranks | None:
 
 def _find_share(given: GivenOrder) -> str | None:
     """Return what shares the samples among ranks already."""
+    if isinstance(given.dataset, IterableDataset) and is_stream_shared(given.dataset):
+        return f"{type(given.dataset).__name__}, which reads its part of them"
     for sampler in (given.sampler, given.batch_sampler):
         for within in samplers_within(sampler):
             if isinstance(within, torch.utils.data.DistributedSampler):
@@ -146,7 +154,8 @@ def _find_obstacle(given: GivenOrder) -> str | None:
     if isinstance(given.dataset, IterableDataset):
         return (
             f"{type(given.dataset).__name__} is iterable and decides itself what it yields. "
-            "Let it yield another part on each rank."
+            "Let it declare as many shards as there are ranks (num_shards and shard), or wrap it "
+            "in fastloader.datasets.ShardedIterable."
         )
     if given.batch_sampler is not None:
         return (
@@ -168,7 +177,20 @@ _ACCELERATE = (
 )
 
 
-def _is_accelerate_active() -> bool:
+def is_stream_shared(dataset: Any) -> bool:
+    """Tell whether an iterable dataset reads one rank's part.
+
+    Args:
+        dataset: An iterable dataset.
+    """
+    if getattr(dataset, "num_replicas", 1) > 1:
+        return True
+    # What split_dataset_by_node of Hugging Face leaves behind.
+    return getattr(dataset, "_distributed", None) is not None
+
+
+def is_accelerate_active() -> bool:
+    """Tell whether there is an Accelerator in this process."""
     # It takes a loader's sampler and shards again, whatever that is; see the guide.
     state = sys.modules.get("accelerate.state")
     return state is not None and bool(getattr(state.PartialState, "_shared_state", None))
