@@ -559,3 +559,19 @@ def test_a_condition_that_does_not_fit_is_refused(measured, condition):
 
 def test_the_number_of_rows_is_known_without_reading_any(measured):
     assert ParquetSource(measured).num_rows == 6
+
+
+def test_an_open_file_keeps_nothing_of_what_was_read(tmp_path):
+    images = [np.full((1, 1, 1, 256, 256), number, np.uint16) for number in range(64)]  # 8 MB
+    values = [ome_arrow_value(image, encoding="bytes") for image in images]
+    table = pa.table({"image": image_array(values, encoding="bytes")})
+    pq.write_table(table, tmp_path / "a.parquet", compression="none", use_dictionary=False)
+    del table, values
+    source = ParquetSource(tmp_path / "a.parquet")
+    source.read_table()
+    before = pa.total_allocated_bytes()
+
+    rows = np.arange(64)
+    source.read_images(rows, rows * images[0].nbytes, lambda offset, pixels: None)
+
+    assert pa.total_allocated_bytes() - before < 1e6

@@ -27,7 +27,13 @@ from fastloader.cache import (
 from fastloader.datasets._background_fill import BackgroundFill
 from fastloader.errors import SharedMemoryError
 from fastloader.shm import MemoryWriter, ProcessLock, can_send_memory_files
-from fastloader.sources import GroupedSource, ImageSource, ImageTable, WritePixels
+from fastloader.sources import (
+    GroupedSource,
+    ImageSource,
+    ImageTable,
+    WritePixels,
+    release_memory,
+)
 
 __all__ = ["ImageStore", "StoreOptions"]
 
@@ -144,6 +150,7 @@ class ImageStore:
                 self._decode(positions, writer, _num_threads(machine), bar.advance)
 
             cache.fill_all(decode, span_bytes, bar.reach)
+        release_memory()
 
     def load_behind(self) -> None:
         """Start to decode all pixels in the background, if there is a cache."""
@@ -167,7 +174,10 @@ class ImageStore:
 
             self._decode(positions, write, num_threads=1)
 
-        return cache.fill(decode, span_bytes=1)
+        has_more = cache.fill(decode, span_bytes=1)
+        if not has_more:
+            release_memory()
+        return has_more
 
     def gather(self, positions: Sequence[int], out: torch.Tensor, scale: float | None) -> None:
         """Copy images into a batch, converting to its dtype.

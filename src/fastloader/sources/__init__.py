@@ -3,6 +3,7 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from fastloader.sources._arrow_buffers import release_memory
 from fastloader.sources._conditions import columns_of, matching_rows
 from fastloader.sources._extras import import_extra
 from fastloader.sources._format import Format
@@ -42,6 +43,7 @@ __all__ = [
     "matching_rows",
     "ome_arrow_type",
     "open_source",
+    "release_memory",
 ]
 
 _HOMES = {

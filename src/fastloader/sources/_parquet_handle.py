@@ -155,7 +155,10 @@ class ParquetHandle:
                 "page_checksum_verification": True
             }  # where pages have one
             if self._location.is_local:
-                return pq.ParquetFile(self.path, buffer_size=_READ_BUFFER_BYTES, **options)
+                # With pre_buffer a reader keeps all bytes that it has read, while it lives.
+                return pq.ParquetFile(
+                    self.path, buffer_size=_READ_BUFFER_BYTES, pre_buffer=False, **options
+                )
             system, path = self._location.file_system()
             # Few large requests beside each other, where each takes its time.
             return pq.ParquetFile(system.open_input_file(path), pre_buffer=True, **options)

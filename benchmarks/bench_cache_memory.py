@@ -1,0 +1,185 @@
+"""How many copies of the decoded pixels do two ranks with two workers each hold together?
+
+Each rank is a process that inherits nothing, as a launcher would start it: it builds its own
+dataset, and its loader starts two workers by fork, forkserver or spawn, which read every image.
+Then the memory of all processes is summed up (PSS: a page that n processes map counts 1/n in
+each), but for pages of program files, which other programs of the machine share. The same is done over a sixteenth of the images, so that what interpreters, libraries and
+batches take drops out:
+
+    copies = (memory of many - memory of few) / (pixels of many - pixels of few)
+
+Held fixed: 16-bit images of 512 x 512, batches of 4, two ranks, two workers each. Compared: the
+cache in shared memory, the one on disk, and a dataset by hand that holds its images in an array,
+in a stock DataLoader.
+
+    python benchmarks/bench_cache_memory.py --json \
+        benchmarks/results/<date>-<machine>/cache-memory.json
+"""
+
+import argparse
+import json
+import multiprocessing
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import psutil
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from _facts import run_facts
+from fastloader import FastLoader, OMEArrowDataset, write_images
+
+NUM_RANKS, NUM_WORKERS, BATCH_SIZE = 2, 2, 4
+SIDE, NUM_IMAGES, FEW_SHARE = 512, 768, 16
+IMAGE_BYTES = SIDE * SIDE * 2
+KINDS = ("shared", "disk", "by hand")
+MAX_COPIES = 1.05
+"""Of the caches, whatever the start method."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What the ranks do."""
+
+    kind: str
+    start_method: str
+    path: Path
+    folder: Path
+
+
+class ByHand(Dataset[torch.Tensor]):
+    """Images in an array, as many write it."""
+
+    def __init__(self, images: npt.NDArray[np.uint16]) -> None:
+        self.images = images
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return torch.from_numpy(self.images[index])
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+
+def make_images(num_images: int) -> Iterator[npt.NDArray[np.uint16]]:
+    """Yield images that no system can store in less memory."""
+    for number in range(num_images):
+        yield np.random.default_rng(number).integers(0, 4096, (SIDE, SIDE), np.uint16)
+
+
+def open_loader(setup: Setup) -> Any:
+    """Return the loader of a rank."""
+    options: dict[str, Any] = {
+        "num_workers": NUM_WORKERS,
+        "multiprocessing_context": setup.start_method,
+        "persistent_workers": True,
+    }
+    if setup.kind == "by hand":
+        dataset = OMEArrowDataset(setup.path, dtype=None, axes="YX", preload=False)
+        images = np.empty((len(dataset), SIDE, SIDE), np.uint16)
+        for index in range(len(dataset)):
+            images[index] = dataset[index].numpy()
+        return DataLoader(ByHand(images), BATCH_SIZE, **options)
+    on_disk: dict[str, Any] = {}
+    if setup.kind == "disk":
+        on_disk = {"cache": "disk", "cache_dir": setup.folder}
+    dataset = OMEArrowDataset(setup.path, dtype=None, axes="YX", **on_disk)
+    return FastLoader(dataset, BATCH_SIZE, **options)
+
+
+def run_rank(setup: Setup, connection: Connection) -> None:
+    """Read all images by workers, and stay until told to go."""
+    loader = open_loader(setup)
+    connection.send(sum(len(batch) for batch in loader))
+    connection.recv()
+
+
+def measure_bytes(setup: Setup, num_images: int) -> int:
+    """Return the memory of all ranks and workers once every image was read."""
+    context = multiprocessing.get_context("spawn")
+    pipes = [context.Pipe() for _ in range(NUM_RANKS)]
+    ranks = [context.Process(target=run_rank, args=(setup, there)) for _, there in pipes]
+    for rank in ranks:
+        rank.start()
+    for here, _ in pipes:
+        assert here.recv() == num_images
+    processes = [psutil.Process(rank.pid) for rank in ranks]
+    processes += [child for rank in processes for child in rank.children(recursive=True)]
+    num_bytes = sum(count_own_bytes(process.pid) for process in processes)
+    for (here, _), rank in zip(pipes, ranks, strict=True):
+        here.send("done")
+        rank.join()
+    return num_bytes
+
+
+def count_own_bytes(pid: int) -> int:
+    """Return the share of a process in the memory that is of no program file."""
+    total_kilobytes, is_own = 0, False
+    for line in Path(f"/proc/{pid}/smaps").read_text(encoding="utf-8").splitlines():
+        words = line.split()
+        if not words[0].endswith(":"):  # the first line of a mapping; see proc_pid_smaps(5)
+            name = words[5] if len(words) > 5 else ""
+            is_own = not name.startswith("/") or "memfd:" in name or name.endswith(".pixels")
+        elif words[0] == "Pss:" and is_own:
+            total_kilobytes += int(words[1])
+    return total_kilobytes * 1024
+
+
+def count_copies(kind: str, start_method: str, many: Path, few: Path, num_images: int) -> Any:
+    """Return the copies of the pixels that all processes hold, and what they are made of."""
+    num_few = num_images // FEW_SHARE
+    found = {}
+    for path, count in ((many, num_images), (few, num_few)):
+        setup = Setup(kind, start_method, path, many.parent)
+        found[count] = measure_bytes(setup, count)
+    grown_bytes = found[num_images] - found[num_few]
+    return {
+        "copies": grown_bytes / ((num_images - num_few) * IMAGE_BYTES),
+        "many_bytes": found[num_images],
+        "few_bytes": found[num_few],
+    }
+
+
+def main() -> None:
+    """Measure, print and write."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--json", type=Path, help="write everything measured to this file")
+    parser.add_argument("--smoke", action="store_true", help="few images, no claims")
+    arguments = parser.parse_args()
+    num_images = 64 if arguments.smoke else NUM_IMAGES
+    methods = ["fork"] if arguments.smoke else multiprocessing.get_all_start_methods()
+    facts = run_facts()
+    results: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        many, few = Path(folder) / "many.parquet", Path(folder) / "few.parquet"
+        for path, count in ((many, num_images), (few, num_images // FEW_SHARE)):
+            write_images(make_images(count), path, compression=None, progress=False)
+        print(f"{NUM_RANKS} ranks, {NUM_WORKERS} workers each: copies of the pixels")
+        for kind in KINDS:
+            for method in methods:
+                result = count_copies(kind, method, many, few, num_images)
+                results[f"{kind}, {method}"] = result
+                print(f"{kind:8} {method:10} {result['copies']:6.3f}", flush=True)
+                assert arguments.smoke or kind == "by hand" or result["copies"] < MAX_COPIES
+    if arguments.smoke:
+        print("smoke run: these numbers mean nothing.")
+    if arguments.json:
+        document = {
+            "question": (__doc__ or "").partition("\n")[0],
+            **facts,
+            "pixel_bytes": num_images * IMAGE_BYTES,
+            "results": results,
+        }
+        arguments.json.parent.mkdir(parents=True, exist_ok=True)
+        arguments.json.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
