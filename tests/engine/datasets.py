@@ -4,6 +4,7 @@ import os
 import random
 import signal
 import time
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -116,3 +117,87 @@ class Live(Images):
 
     def __getitem__(self, index):
         return index + self.offset
+
+
+class Point(NamedTuple):
+    """A sample, or a part of one, with names."""
+
+    x: Any
+    y: Any
+
+
+TORCH_DTYPES = (
+    torch.bool, torch.uint8, torch.int8, torch.uint16, torch.int32, torch.int64, torch.float16,
+    torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.complex128,
+)  # fmt: skip
+NUMPY_DTYPES = (
+    "bool",
+    "uint8",
+    "uint16",
+    "int64",
+    "float16",
+    "float32",
+    "float64",
+    "complex128",
+)
+
+
+class Structures(Dataset):
+    """Samples of any structure: decided by the thousands of the index, the values by the rest."""
+
+    def __init__(self, ragged=False):
+        self.ragged = ragged
+
+    def __len__(self):
+        return 1_000_000_000
+
+    def __getitem__(self, index):
+        structure = random.Random(index // 1000)
+        values = np.random.default_rng(index)
+        return self._part(structure, values, 3)
+
+    def _part(self, structure, values, depth):
+        kind = structure.choice(
+            ["tensor", "array", "scalar", "dict", "list", "tuple", "point"]
+            if depth
+            else ["tensor", "array", "scalar"]
+        )
+        if kind == "tensor":
+            return self._tensor(structure, values)
+        if kind == "array":
+            dtype = structure.choice(NUMPY_DTYPES)
+            return np.asarray(values.integers(0, 200, self._shape(structure, values))).astype(
+                dtype
+            )
+        if kind == "scalar":
+            number = int(values.integers(1 << 40))
+            scalars = [number, number / 7, str(number), bool(number % 2), np.float32(number)]
+            return structure.choice([*scalars, None, b"b"] if self.ragged else scalars)
+        parts = [self._part(structure, values, depth - 1) for _ in range(2)]
+        if kind == "dict":
+            return {"first": parts[0], "second": parts[1]}
+        if kind == "point":
+            return Point(*parts)
+        return parts if kind == "list" else tuple(parts)
+
+    def _tensor(self, structure, values):
+        shape = self._shape(structure, values)
+        tensor = torch.from_numpy(np.asarray(values.integers(0, 200, shape)))
+        tensor = tensor.to(structure.choice(TORCH_DTYPES))
+        is_turned = structure.random() < 0.3
+        return tensor.transpose(0, -1) if is_turned and tensor.ndim else tensor
+
+    def _shape(self, structure, values):
+        shape = structure.choice([
+            (),
+            (0,),
+            (1,),
+            (7,),
+            (2, 3),
+            (2, 0, 3),
+            (3, 40, 40),
+            (130, 130),
+        ])
+        if self.ragged and shape:
+            shape = (int(values.integers(4)), *shape[1:])
+        return shape
