@@ -13,8 +13,11 @@ from fastloader.mixing._turns import Turns, turns_of_block
 
 __all__ = ["Schedule", "planned_turns"]
 
-_BLOCK = 128
-"""Turns decided at a time, in bursts."""
+_SHARES_BLOCK = 128
+"""Turns in which exact shares are kept, in bursts."""
+
+_BLOCK = 8192
+"""Turns decided at a time where there are no shares to keep, in bursts."""
 
 
 class Schedule:
@@ -30,7 +33,7 @@ class Schedule:
         lengths: Items in one pass of each source; None where that is not known.
         seed: Of what is drawn at random.
         epoch: Number of the epoch.
-        block_size: Turns in which shares are kept; by default one that suits the bursts.
+        block_size: Turns in which exact shares are kept; by default some that suit the bursts.
         turns_per_step: Turns that one step of `Mixture.epoch_length` stands for, where that is
             a number.
 
@@ -55,7 +58,10 @@ class Schedule:
     ) -> None:
         self._mixture = mixture
         self._key = (seed, epoch)
-        self._block_size = block_size or _BLOCK * mixture.burst
+        if mixture.strategy == "weighted":
+            self._block_size = block_size or _SHARES_BLOCK * mixture.burst
+        else:
+            self._block_size = _BLOCK * mixture.burst
         self.limit, self.is_fixed = planned_turns(mixture, lengths, turns_per_step)
         self._exhausted: set[int] = set()
         self._num_taken = 0
@@ -129,7 +135,7 @@ class Schedule:
 
     @property
     def _drops_now(self) -> bool:
-        return bool(self._exhausted) and self._mixture.drops_exhausted
+        return self._mixture.drops_exhausted and not self._exhausted.isdisjoint(self._active)
 
     def _skip_exhausted(self) -> None:
         if self._drops_now:
