@@ -143,18 +143,18 @@ def test_live_workers_tell_their_copies_of_each_pass(num_workers):
     assert [int(t) for epoch in told for t in epoch[::4]] == list(range(6))
 
 
-def test_draws_are_the_same_whether_one_loader_reads_all_or_each_its_own():
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_all_is_the_same_whether_one_loader_reads_all_or_each_its_own(shuffle):
     sources = {"a": Draws(0, 6), "b": Draws(0, 6)}
-    one = MixedLoader(sources, 2, num_workers=0)
-    several = MixedLoader(
-        {**sources, "stream": Stream(0, 2)}, 2, num_workers=0, with_names=True
-    )
+    options = {"shuffle": shuffle, "num_workers": 0, "seed": 4, "with_names": True}
+    one = MixedLoader(sources, 2, **options)
+    several = MixedLoader({**sources, "stream": Stream(0, 2)}, 2, **options)
 
-    own = [batch for name, batch in several if name != "stream"]
+    own = [(name, batch) for _ in range(2) for name, batch in several if name != "stream"]
 
     assert one.loader is not None
     assert several.loader is None
-    assert_same(list(one), own)
+    assert_same([*one, *one], own)
 
 
 def test_sources_are_read_by_one_loader_if_all_are_map_style():

@@ -85,6 +85,20 @@ def test_ranks_are_those_of_the_launcher_before_there_is_a_process_group(monkeyp
     assert counts == dict.fromkeys(range(15), 1)
 
 
+def test_datasets_beside_loaders_are_divided_too(monkeypatch):
+    counts = Counter()
+    for rank in range(2):
+        monkeypatch.setenv("RANK", str(rank))
+        monkeypatch.setenv("WORLD_SIZE", "2")
+        given = FastLoader(Stream(100 + rank, 1), num_workers=0)
+        mixed = MixedLoader(
+            {"a": Numbers(0, 8), "given": given}, 2, distributed=True, num_workers=0
+        )
+        counts.update(int(sample) for batch in mixed for sample in batch)
+
+    assert counts == dict.fromkeys([*range(8), 100, 101], 1)
+
+
 def test_nothing_is_divided_unless_asked_for(monkeypatch):
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")

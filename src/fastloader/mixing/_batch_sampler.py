@@ -10,11 +10,13 @@ import numpy.typing as npt
 from torch.utils.data import Sampler
 
 from fastloader.datasets import MixedDataset
+from fastloader.datasets._mixed import source_seed
 from fastloader.errors import EmptyEpochError, ResumeError, SettingsError
 from fastloader.mixing._mixture import EpochLength, Mixture, StopRule, Strategy
 from fastloader.mixing._passes import PassCounter, Passes, count_turns
 from fastloader.mixing._schedule import Schedule
 from fastloader.mixing._source_order import SourceOrder
+from fastloader.sampling import DistributedSampler
 from fastloader.sampling._compact import IndexList
 
 __all__ = ["MixedBatchSampler", "Unit", "read_sizes"]
@@ -118,8 +120,17 @@ class MixedBatchSampler(Sampler[list[int]]):
         self._sizes = read_sizes(dataset.names, batch_size, mix)
         self._step = self._sizes[0] if mix == "samples" else 1
         self._orders = [
-            SourceOrder(length, source, seed, shuffle, drop_last, num_replicas, rank)
-            for source, length in enumerate(dataset.lengths)
+            SourceOrder(
+                DistributedSampler(
+                    source,
+                    num_replicas,
+                    rank,
+                    shuffle,
+                    source_seed(seed, number),
+                    drop_last,
+                )
+            )
+            for number, source in enumerate(dataset.datasets.values())
         ]
         self._lengths = [self._num_items(source) for source in range(len(self._orders))]
         self._check_not_empty(self._rules)
@@ -221,7 +232,7 @@ class MixedBatchSampler(Sampler[list[int]]):
         source = int(turns[0])
         number, end = place.passes.place(source)
         size = self._sizes[source]
-        positions = self._orders[source].positions(number)[(end - 1) * size : end * size]
+        positions = self._orders[source].positions(number, (end - 1) * size, end * size)
         return self._dataset.indices_of(source, positions, number)
 
     def _draw_mixed(self, place: "_Place") -> npt.NDArray[np.int64] | None:
@@ -235,8 +246,8 @@ class MixedBatchSampler(Sampler[list[int]]):
             for source in set(turns.tolist()):
                 where = turns == source
                 number, end = place.passes.place(source)
-                order = self._orders[source].positions(number)
-                positions = order[end - np.count_nonzero(where) : end]
+                start = end - int(np.count_nonzero(where))
+                positions = self._orders[source].positions(number, start, end)
                 indices[where] = self._dataset.indices_of(source, positions, number)
             parts.append(indices)
             missing -= len(turns)

@@ -1,57 +1,37 @@
-"""The order of the samples of one source in each pass over it, and one rank's share of it."""
-
-from dataclasses import dataclass, field
+"""The order of one rank's samples of one source in each pass over it."""
 
 import numpy as np
-import numpy.typing as npt
+
+from fastloader.sampling import DistributedSampler
+from fastloader.sampling._epoch_sampler import Indices, Order
 
 __all__ = ["SourceOrder"]
 
-_ORDER = 4
-"""Tells the seed of these orders from other seeds made of the same number."""
 
-
-@dataclass
 class SourceOrder:
-    """Orders of a source: a function of seed and number of the pass, shared out among ranks.
+    """The orders of a source, of which the latest is kept.
 
-    A rank takes every n-th sample of the order. All ranks get the same number of samples:
-    where the source does not divide, its first samples stand at the end of the order again, or
-    its last ones are left out.
+    Args:
+        sampler: Gives the order of each pass, as that of an epoch.
     """
 
-    num_samples: int
-    """Of the source."""
-    source: int
-    """Its number."""
-    seed: int
-    shuffle: bool
-    drop_last: bool
-    """Whether what does not divide is left out."""
-    num_replicas: int
-    rank: int
-    _latest: tuple[int, npt.NDArray[np.int64]] | None = field(default=None, repr=False)
+    def __init__(self, sampler: DistributedSampler) -> None:
+        self._sampler = sampler
+        self._number: int | None = None
+        self._order: Order | None = None
 
     def __len__(self) -> int:
-        """Return the samples of one rank in one pass."""
-        whole, rest = divmod(self.num_samples, self.num_replicas)
-        return whole + bool(rest and not self.drop_last)
+        """Return the samples of this rank in one pass."""
+        return self._sampler.num_samples
 
-    def positions(self, number: int) -> npt.NDArray[np.int64]:
-        """Return the positions of this rank's samples in the source, int64, in order.
+    def positions(self, number: int, start: int, stop: int) -> Indices:
+        """Return the positions of samples in the source, int64.
 
         Args:
             number: Of the pass.
+            start: Place in the order of the first.
+            stop: Place after the last; cut to the end of the order.
         """
-        if self._latest is None or self._latest[0] != number:
-            self._latest = number, self._draw(number)
-        return self._latest[1]
-
-    def _draw(self, number: int) -> npt.NDArray[np.int64]:
-        order = np.arange(self.num_samples)
-        if self.shuffle:
-            np.random.default_rng([_ORDER, self.seed, self.source, number]).shuffle(order)
-        if self.num_replicas == 1:
-            return order
-        places = self.rank + self.num_replicas * np.arange(len(self))
-        return order[places % self.num_samples]
+        if self._order is None or number != self._number:
+            self._order, self._number = self._sampler.draw(number), number
+        return self._order(np.arange(start, min(stop, len(self))))
