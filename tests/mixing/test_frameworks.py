@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from fastloader import FastLoader
+from fastloader.errors import SettingsError
 from fastloader.mixing import MixedLoader
 
 lightning = pytest.importorskip("lightning.pytorch")
@@ -86,9 +87,25 @@ def test_lightning_goes_on_in_the_middle_of_an_epoch(tmp_path):
     assert resumed.seen == undisturbed.seen[2 * len(_mixed()) + 3 :]
 
 
-def test_accelerate_prepares_the_loader_within():
+@pytest.fixture
+def accelerator():
     accelerator = accelerate.Accelerator(cpu=True)
+    yield accelerator
+    for state in (accelerate.state.AcceleratorState, accelerate.state.GradientState):
+        state._reset_state()
+    accelerate.state.PartialState._reset_state()
 
+
+def test_samples_are_not_shared_out_twice_beside_accelerate(accelerator, monkeypatch):
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+
+    assert len(_mixed(distributed="auto")) == len(_mixed())
+    with pytest.raises(SettingsError, match="Accelerate shares out every loader"):
+        _mixed(distributed=True)
+
+
+def test_accelerate_prepares_the_loader_within(accelerator):
     prepared = accelerator.prepare(_mixed().loader)
 
     ours = [batch for names, batch in _mixed().loader]

@@ -90,10 +90,8 @@ def test_datasets_beside_loaders_are_divided_too(monkeypatch):
     for rank in range(2):
         monkeypatch.setenv("RANK", str(rank))
         monkeypatch.setenv("WORLD_SIZE", "2")
-        given = FastLoader(Stream(100 + rank, 1), num_workers=0)
-        mixed = MixedLoader(
-            {"a": Numbers(0, 8), "given": given}, 2, distributed=True, num_workers=0
-        )
+        sources = {"a": Numbers(0, 8), "stream": Stream(100 + rank, 1)}
+        mixed = MixedLoader(sources, 2, distributed=True, num_workers=0)
         counts.update(int(sample) for batch in mixed for sample in batch)
 
     assert counts == dict.fromkeys([*range(8), 100, 101], 1)

@@ -13,6 +13,7 @@ from fastloader.mixing._datasets_mix import DatasetsMix
 from fastloader.mixing._loaders_mix import LoadersMix
 from fastloader.mixing._mixture import EpochLength, Mixture, StopRule, Strategy
 from fastloader.mixing._sources import are_all_map_style, make_loaders
+from fastloader.sampling._given_order import Distributed, is_accelerate_active
 
 __all__ = ["MixedLoader"]
 
@@ -59,8 +60,9 @@ class MixedLoader:
             ``(names of the samples, batch)``.
         seed: Of all that is drawn; the same on all ranks.
         num_workers: Worker processes of all datasets together.
-        distributed: Whether each rank reads its share of each dataset: True, or ``"auto"`` if
-            there are several. Loaders are left as they are.
+        distributed: Whether each rank reads its share of each dataset: True, or ``"auto"`` to
+            do so unless Accelerate shares out all loaders. Loaders are left as they are, and
+            so are iterable datasets that do not declare shards enough.
         **options: Any other option of `FastLoader`, for the loaders that are made here.
 
     Raises:
@@ -100,7 +102,7 @@ class MixedLoader:
         with_names: bool = False,
         seed: int = 0,
         num_workers: int | Literal["auto"] = "auto",
-        distributed: bool | Literal["auto"] = False,
+        distributed: Distributed = False,
         **options: Any,
     ) -> None:
         _check_options(options, with_names=with_names)
@@ -114,7 +116,7 @@ class MixedLoader:
         }
         self._mix: DatasetsMix | LoadersMix
         if are_all_map_style(sources):
-            ranks = read_ranks() if distributed else Ranks(0, 1, "not asked for")
+            ranks = _ranks_to_share(distributed)
             dataset = MixedDataset(sources, with_names=with_names)
             sampler = MixedBatchSampler(
                 dataset,
@@ -145,11 +147,8 @@ class MixedLoader:
             num_workers=num_workers,
             seed=seed,
             shuffle=shuffle,
-            options={
-                **options,
-                **({"drop_last": True} if drop_last else {}),
-                **({"distributed": distributed} if distributed else {}),
-            },
+            distributed=distributed,
+            options={**options, **({"drop_last": True} if drop_last else {})},
         )
         self._mix = LoadersMix(loaders, mixture, seed, with_names=with_names)
 
@@ -248,6 +247,22 @@ class MixedLoader:
             ResumeError: If this mixture cannot go on from it.
         """
         self._mix.load_state_dict(state_dict)
+
+
+def _ranks_to_share(distributed: Distributed) -> Ranks:
+    """Return the ranks that share the samples.
+
+    Raises:
+        SettingsError: If Accelerate would share them once more.
+    """
+    if distributed is True and is_accelerate_active():
+        raise SettingsError(
+            "distributed=True cannot share these samples: Accelerate shares out every loader "
+            "that it prepares. Leave distributed out, or set it to 'auto'."
+        )
+    if distributed and not is_accelerate_active():
+        return read_ranks()
+    return Ranks(0, 1, "not asked for")
 
 
 def _check_options(options: Mapping[str, Any], *, with_names: bool) -> None:

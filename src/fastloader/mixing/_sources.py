@@ -10,6 +10,7 @@ from fastloader._traits import describe_dataset
 from fastloader.datasets._mixed import source_seed
 from fastloader.errors import SettingsError
 from fastloader.mixing._worker_shares import share_workers
+from fastloader.sampling._given_order import Distributed
 
 __all__ = ["are_all_map_style", "make_loaders"]
 
@@ -42,6 +43,7 @@ def make_loaders(
     num_workers: int | Literal["auto"],
     seed: int,
     shuffle: bool,
+    distributed: Distributed,
     options: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Return a loader for each source: itself, or a `FastLoader` over a dataset.
@@ -55,6 +57,8 @@ def make_loaders(
         num_workers: Of all sources together; ``"auto"`` takes as many as the neediest would.
         seed: From which those of the loaders are derived.
         shuffle: Whether samples of map-style datasets come in another order in each pass.
+        distributed: Whether each rank reads its share of each dataset; of an iterable one, if
+            that declares shards enough.
         options: Further options of the loaders that are made here.
 
     Raises:
@@ -70,10 +74,12 @@ def make_loaders(
     numbers = {name: number for number, name in enumerate(sources)}
 
     def make(name: str, workers: int | Literal["auto"], **more: Any) -> FastLoader[Any]:
+        is_map_style = _kind_of(datasets[name]) == "map-style"
         return FastLoader(
             datasets[name],
             batch_sizes[name],
-            shuffle=True if shuffle and _kind_of(datasets[name]) == "map-style" else None,
+            shuffle=True if shuffle and is_map_style else None,
+            distributed=distributed if is_map_style else distributed and "auto",
             num_workers=workers,
             seed=source_seed(seed, numbers[name]),
             **{**options, **more},
