@@ -25,6 +25,7 @@ from fastloader._residence import Residence
 from fastloader._seeding import DrawScope
 from fastloader._torch_internals import index_sampler, reported_length
 from fastloader.datasets._batched import as_batched, has_independent_rows
+from fastloader.datasets._resident import preferred_residence
 from fastloader.engine import (
     BatchMaker,
     Deliveries,
@@ -85,7 +86,7 @@ class EpochOpener:
         plan = _plan_of(loader)
         scope = DrawScope(begun.order.start.base_seed, begun.epoch)
         deliveries: Deliveries = deque()
-        if loader.resident is not None:
+        if loader.resident is not None or preferred_residence(loader.dataset) is not None:
             order = begun.order.batches
             stream = self.residence.open(plan, device, order, scope, deliveries)
             if stream is not None:

@@ -26,6 +26,7 @@ from fastloader._settings import Auto, LoaderSettings, Transport
 from fastloader._stream_share import share_stream
 from fastloader._torch_internals import BaseIterator
 from fastloader._traits import describe_dataset, is_data_pipe
+from fastloader.datasets._resident import preferred_residence
 from fastloader.engine import SkippedSample
 from fastloader.errors import ResumeError, SettingsError
 from fastloader.sampling._epoch_order import check_any_batch
@@ -186,7 +187,7 @@ class FastLoader(DataLoader[T_co]):
             transport=transport,
             device=None if device is None else str(torch.device(device)),
             workers=workers,
-            resident=resident,
+            resident=resident or preferred_residence(dataset),
             num_workers_override=read_override(),
         )
         machine = read_machine()

@@ -15,11 +15,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Subset
 
 from fastloader import FastLoader
 from fastloader._machine import read_machine
 from fastloader.datasets import OMEArrowDataset
+from fastloader.datasets._batched import as_batched
+from fastloader.datasets._resident import make_resident, preferred_residence
 from fastloader.errors import ImageDataError, SettingsError, SharedMemoryError
 from fastloader.sources import ParquetSource
 from tests.ome_arrow_tables import image_array, ome_arrow_value, random_image, write_images
@@ -302,9 +304,11 @@ def test_what_another_process_holds_takes_no_memory_again(path, monkeypatch):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"cache": "tape"}, "expected 'auto', 'shared', 'disk'"),
+        ({"cache": "tape"}, "expected 'auto', 'shared', 'disk', 'device'"),
         ({"preload": "later"}, "expected True, False or 'background'"),
-        ({"cache": "none", "preload": "background"}, "cache='none' keeps nothing"),
+        ({"cache": "none", "preload": "background"}, "cache='none' keeps nothing here"),
+        ({"cache": "device", "preload": "background"}, "cache='device' keeps nothing here"),
+        ({"cache": "device", "transform": abs}, "which transform= would not be applied to"),
         ({"cache_dir": "x"}, "is for cache='disk'"),
     ],
 )
@@ -374,3 +378,67 @@ def test_ranks_that_build_their_own_datasets_hold_one_copy(path, tmp_path):
 
     assert sums == [float(EXPECTED.sum())] * 2
     assert len(inodes) == 1
+
+
+KEPT = {
+    "plain": {},
+    "scaled": {"scale": 1 / 65535},
+    "half": {"scale": 1 / 65535, "dtype": torch.float16},
+    "native": {"dtype": None},
+    "labels and axes": {"label_column": "number", "axes": "YXC"},
+    "channels": {"channels": [1]},
+}
+
+
+@pytest.mark.parametrize("options", KEPT.values(), ids=KEPT)
+def test_a_device_keeps_images_in_their_own_type_and_makes_the_same_batches(path, options):
+    dataset = OMEArrowDataset(path, cache="device", **options)
+    indices = [8, 0, 3, 3]
+
+    resident = make_resident(as_batched(dataset), torch.device("cpu"))
+
+    expected, actual = dataset.get_batch(indices), resident.take(indices)
+    torch.testing.assert_close(actual, expected, rtol=0, atol=0)
+    images = dataset.stored_rows.get_batch(indices)
+    images = images[0] if "label_column" in options else images
+    assert images.dtype == torch.uint16
+
+
+def test_pixels_of_several_types_are_kept_in_one_that_holds_them(tmp_path):
+    images = [random_image((1, 1, 1, 3, 3), dtype) for dtype in ("uint8", "int16")]
+    values = [ome_arrow_value(image, encoding="bytes") for image in images]
+    path = write_images(tmp_path / "a.parquet", values, encoding="bytes")
+    dataset = OMEArrowDataset(path, cache="device", dtype=torch.float64, scale=0.1)
+
+    resident = make_resident(as_batched(dataset), torch.device("cpu"))
+
+    assert torch.equal(dataset.get_batch([1, 0]), resident.take([1, 0]))
+
+
+def test_a_loader_of_a_dataset_that_asks_for_the_device_keeps_it_there(path):
+    dataset = Subset(OMEArrowDataset(path, cache="device"), range(6))
+
+    loader = FastLoader(dataset, 3, device="meta")
+
+    assert preferred_residence(dataset) == "device"
+    assert loader.settings.resident == "device"
+    assert loader.resident is None
+    assert FastLoader(dataset, 3).settings.reasons["resident"] == "batches stay on the CPU"
+    assert torch.equal(EXPECTED[:6], torch.cat(list(FastLoader(dataset, 3))))
+
+
+def test_no_dataset_asks_for_a_device_by_itself(path):
+    assert preferred_residence(OMEArrowDataset(path)) is None
+    assert preferred_residence([1, 2]) is None
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("options", KEPT.values(), ids=KEPT)
+def test_an_accelerator_makes_the_same_batches(path, options):
+    dataset = OMEArrowDataset(path, cache="device", **options)
+    loader = FastLoader(dataset, 3, device="cuda")
+
+    for start, batch in zip((0, 3, 6), loader, strict=True):
+        expected = dataset.get_batch(range(start, start + 3))
+        torch.testing.assert_close(batch, expected, rtol=0, atol=0, check_device=False)
+    assert loader.settings.resident == "device"

@@ -28,7 +28,8 @@ from fastloader.datasets._join import JoinKeys
 from fastloader.datasets._label_choice import choose_labels
 from fastloader.datasets._labels import LabelMapping
 from fastloader.datasets._sample_columns import SampleColumns
-from fastloader.errors import SettingsError, ShapeError
+from fastloader.datasets._stored_images import StoredImages, gather_images
+from fastloader.errors import SettingsError
 from fastloader.sources import (
     ColumnValues,
     SourcePath,
@@ -37,7 +38,7 @@ from fastloader.sources import (
 
 __all__ = ["OMEArrowDataset"]
 
-CacheKind = Literal["auto", "shared", "disk", "none"]
+CacheKind = Literal["auto", "shared", "disk", "device", "none"]
 
 
 class OMEArrowDataset(Dataset[Any]):
@@ -117,8 +118,10 @@ class OMEArrowDataset(Dataset[Any]):
             label_mapping: Number of each label, or the labels in the order of their numbers;
                 with several label columns a mapping of their names to these.
             cache: Where decoded pixels are kept: in memory that all processes of the machine
-                share; on "disk", in a file that is mapped and found again by the next run; or
-                nowhere ("none"). "auto" is "none" with ``preload=False``, else "shared".
+                share; on "disk", in a file that is mapped and found again by the next run; on
+                the "device" of the loader, which reads them there once (as its option
+                ``resident="device"`` does); or nowhere ("none"). "auto" is "none" with
+                ``preload=False``, else "shared".
             cache_dir: Folder of caches on disk; ``FASTLOADER_CACHE_DIR`` or the user's cache
                 folder when left out.
             max_cache_bytes: Most bytes that the cache may take; what is free when left out.
@@ -149,6 +152,13 @@ class OMEArrowDataset(Dataset[Any]):
         self._labels = choose_labels(self._columns, label_column, label_mapping, where)
         numbers = choose_channels(self._source, table.shapes[rows], channels)
         options = _choose_store(cache, preload, cache_dir, max_cache_bytes)
+        if cache == "device" and transform is not None:
+            raise SettingsError(
+                "cache='device' keeps images as they are stored, which transform= would not "
+                "be applied to: give the loader device_transform=, or use a wrapper."
+            )
+        self._prefers_device = cache == "device"
+        self._stored_dtypes = table.dtypes
         self._images = ImageStore(self._source, table, rows, numbers, options)
         self._axes = choose_axes(axes, self._images.shapes, where)
         if preload is True:
@@ -209,6 +219,36 @@ class OMEArrowDataset(Dataset[Any]):
         """Number of images that are decoded and kept, by whichever process."""
         return self._images.num_ready
 
+    @property
+    def preferred_residence(self) -> Literal["device"] | None:
+        """Where loaders are to keep the samples, if not as they choose."""
+        return "device" if self._prefers_device else None
+
+    @cached_property
+    def stored_rows(self) -> StoredImages:
+        """The samples in the type of the file, from which `convert_rows` makes others."""
+        if len(self._stored_dtypes) == 1:
+            stored = getattr(torch, self._stored_dtypes[0].name)
+        else:
+            stored = torch.promote_types(self._dtype, torch.float32)
+        return StoredImages(self._images, self._labels, self._axes, stored)
+
+    def convert_rows(self, batch: Any) -> Any:
+        """Return a batch of this dataset, on the device of a batch of `stored_rows`.
+
+        Args:
+            batch: From ``stored_rows.get_batch``.
+        """
+        images = batch if self._labels is None else batch[0]
+        if self._scale is None:
+            images = images.to(self._dtype)
+        elif self._dtype in {torch.float16, torch.bfloat16}:
+            # Large pixel values overflow half precision before they are scaled down.
+            images = images.to(torch.float32).mul_(self._scale).to(self._dtype)
+        else:
+            images = images.to(self._dtype, copy=True).mul_(self._scale)
+        return images if self._labels is None else [images, batch[1]]
+
     @cached_property
     def metadata(self) -> Mapping[str, ColumnValues]:
         """The columns beside the images and joined ones, one value a sample: arrays of numbers, or lists."""
@@ -222,24 +262,6 @@ class OMEArrowDataset(Dataset[Any]):
             raise IndexError(f"Sample {index} was asked for, but there are {len(self)}.")
         return position
 
-    def _gather(self, positions: list[int]) -> torch.Tensor:
-        """Return images as a batch, without `transform`.
-
-        Raises:
-            ShapeError: If they are of different shapes.
-        """
-        shapes = self._images.shapes[positions]
-        if (shapes != shapes[0]).any():
-            sizes = sorted({sample_shape(shape, self._axes) for shape in shapes})
-            raise ShapeError(
-                f"Images of {len(sizes)} shapes cannot be one batch: {', '.join(map(str, sizes))} "
-                f"(axes {self._axes}). Bring them to one with transform=, batch images of one "
-                f"size together (`dataset.shapes`), or give the loader a collate_fn."
-            )
-        batch = empty_batch((len(positions), *sample_shape(shapes[0], self._axes)), self._dtype)
-        self._images.gather(positions, as_stored(batch, self._axes), self._scale)
-        return batch
-
     def _sample(self, position: int) -> Any:
         """Return one image, with `transform`."""
         shape = sample_shape(self._images.shapes[position], self._axes)
@@ -249,7 +271,7 @@ class OMEArrowDataset(Dataset[Any]):
 
     def _gather_transformed(self, positions: list[int]) -> Any:
         if self._transform is None:
-            return self._gather(positions)
+            return gather_images(self._images, positions, self._axes, self._dtype, self._scale)
         samples = [self._sample(position) for position in positions]
         first = samples[0]
         if not isinstance(first, torch.Tensor) or any(
@@ -272,19 +294,21 @@ def _choose_store(
     Raises:
         SettingsError: If an option has none of its values, or two contradict each other.
     """
-    if cache not in {"auto", "shared", "disk", "none"}:
-        raise SettingsError(f"cache={cache!r}: expected 'auto', 'shared', 'disk' or 'none'.")
+    if cache not in {"auto", "shared", "disk", "device", "none"}:
+        raise SettingsError(
+            f"cache={cache!r}: expected 'auto', 'shared', 'disk', 'device' or 'none'."
+        )
     if preload not in {True, False, "background"}:
         raise SettingsError(f"preload={preload!r}: expected True, False or 'background'.")
-    if cache == "none" and preload == "background":
+    if cache in {"none", "device"} and preload == "background":
         raise SettingsError(
-            "preload='background' fills a cache, but cache='none' keeps nothing: choose "
-            "'shared' or 'disk', or preload=False."
+            f"preload='background' fills a cache, but cache={cache!r} keeps nothing here: "
+            f"choose 'shared' or 'disk', or leave preload out."
         )
     if folder is not None and cache != "disk":
         raise SettingsError(f"cache_dir={os.fspath(folder)!r} is for cache='disk'.")
     chosen: Literal["shared", "disk", "none"] = "shared" if preload else "none"
     if cache != "auto":
-        chosen = cache
+        chosen = "none" if cache == "device" else cache
     place = default_cache_folder() if folder is None else Path(folder)
     return StoreOptions(chosen, place, max_bytes)

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from math import prod
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -19,13 +19,21 @@ from fastloader.errors import SettingsError
 from fastloader.sampling._compact import IndexArray
 from fastloader.typing import Batch, BatchedDataset
 
-__all__ = ["RESIDENT_SHARE", "NotResidentError", "ResidentData", "make_resident"]
+__all__ = [
+    "RESIDENT_SHARE",
+    "NotResidentError",
+    "ResidentData",
+    "StoredRows",
+    "make_resident",
+    "preferred_residence",
+]
 
 RESIDENT_SHARE = 0.6
 """Of the free memory of the device that a dataset may take; the model needs the rest."""
 
 _CHUNK_BYTES = 64 << 20
 _FIRST_CHUNK = 16
+_MAX_DEPTH = 16  # of datasets around datasets
 
 
 class NotResidentError(Exception):
@@ -65,7 +73,45 @@ def make_resident(batched: BatchedDataset, device: torch.device) -> ResidentData
         return _Subset(batched.chosen, make_resident(batched.base, device))
     if isinstance(batched, WrappedRows):
         return _Wrapped(batched.wrapper, make_resident(batched.base, device))
+    if isinstance(batched, StoredRows):
+        return _Converted(batched.convert_rows, make_resident(batched.stored_rows, device))
     return _shared_columns(batched, device)
+
+
+def preferred_residence(dataset: Any) -> str | None:
+    """Return where a dataset, or the one that it is made of, asks to be kept.
+
+    Args:
+        dataset: Any; one that asks has an attribute ``preferred_residence``.
+    """
+    for _ in range(_MAX_DEPTH):
+        if getattr(dataset, "preferred_residence", None) == "device":
+            return "device"
+        dataset = getattr(dataset, "dataset", None)
+    return None
+
+
+@runtime_checkable
+class StoredRows(Protocol):
+    """A dataset whose batches are smaller ones, converted: these are kept on the device."""
+
+    @property
+    def stored_rows(self) -> BatchedDataset:
+        """The same samples as they are stored; the same object each time."""
+        ...
+
+    def convert_rows(self, batch: Batch, /) -> Batch:
+        """Return a batch of the dataset, made of one of `stored_rows`."""
+        ...
+
+
+class _Converted(ResidentData):
+    def __init__(self, convert: Callable[[Batch], Batch], base: ResidentData) -> None:
+        self._convert = convert
+        self._base = base
+
+    def take(self, indices: Sequence[Any]) -> Batch:
+        return self._convert(self._base.take(indices))
 
 
 class _Subset(ResidentData):

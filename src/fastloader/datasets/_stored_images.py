@@ -1,0 +1,84 @@
+"""Images in their own type, as a device keeps them, and how a batch is made of them there."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from fastloader._buffers import empty_batch
+from fastloader.datasets._axes import as_stored, sample_shape
+from fastloader.datasets._image_store import ImageStore
+from fastloader.datasets._label_choice import LabelDict
+from fastloader.datasets._labels import Labels
+from fastloader.errors import ShapeError
+
+__all__ = ["StoredImages", "gather_images"]
+
+
+class StoredImages:
+    """The samples of an image dataset before conversion: 16-bit pixels take half of float32's."""
+
+    def __init__(
+        self,
+        images: ImageStore,
+        labels: Labels | LabelDict | None,
+        axes: str,
+        dtype: torch.dtype,
+    ) -> None:
+        """Take the samples.
+
+        Args:
+            images: Their pixels, all of one shape.
+            labels: Their labels, if any.
+            axes: Axes of a sample.
+            dtype: Type that holds all pixels.
+        """
+        self._images = images
+        self._labels = labels
+        self._axes = axes
+        self._dtype = dtype
+
+    def __len__(self) -> int:
+        return len(self._images)
+
+    def get_batch(self, indices: Sequence[int]) -> Any:
+        """Return samples as one batch: images, or the list [images, labels].
+
+        Args:
+            indices: Positions from 0, at least one.
+        """
+        batch = gather_images(self._images, indices, self._axes, self._dtype, None)
+        return batch if self._labels is None else [batch, self._labels.batch(indices)]
+
+
+def gather_images(
+    images: ImageStore,
+    positions: Sequence[int],
+    axes: str,
+    dtype: torch.dtype,
+    scale: float | None,
+) -> torch.Tensor:
+    """Return images as a batch.
+
+    Args:
+        images: The images.
+        positions: Which of them, any order, repeats allowed; at least one.
+        axes: Axes of a sample.
+        dtype: Type of the batch.
+        scale: Factor for each pixel after conversion to a floating type.
+
+    Raises:
+        ShapeError: If they are of different shapes.
+    """
+    shapes = images.shapes[np.asarray(positions)]
+    if (shapes != shapes[0]).any():
+        sizes = sorted({sample_shape(shape, axes) for shape in shapes})
+        raise ShapeError(
+            f"Images of {len(sizes)} shapes cannot be one batch: {', '.join(map(str, sizes))} "
+            f"(axes {axes}). Bring them to one with transform=, batch images of one size "
+            f"together (`dataset.shapes`), or give the loader a collate_fn."
+        )
+    batch = empty_batch((len(positions), *sample_shape(shapes[0], axes)), dtype)
+    images.gather(positions, as_stored(batch, axes), scale)
+    return batch
