@@ -18,6 +18,9 @@ Integers: TypeAlias = npt.NDArray[np.int64]
 _LARGE_IMAGE_BYTES = 4 << 20
 """From here on decoding takes so much longer than the Python around it that threads keep all
 cores busy, which cost no start."""
+_BYTES_PER_CHILD = 100 << 20
+"""A child process takes 24 MB of its own: there are as few as keep that below a quarter of the
+pixels."""
 _SCRATCH_SHARE = 16
 """Images are decoded into memory that is used again and written from there, which takes 0.8 to 0.9
 of the time that decoding into fresh shared pages takes: each of those is a page fault. Where that
@@ -71,8 +74,10 @@ def decode_images(
     if channels is not None:
         shapes[:, 1] = len(channels)
     sizes = shapes.prod(axis=1) * table.item_sizes[rows]
+    in_processes = int(sizes.mean()) < _LARGE_IMAGE_BYTES and isinstance(write, MemoryWriter)
+    if in_processes:
+        num_cores = min(num_cores, 1 + max(1, int(sizes.sum()) // _BYTES_PER_CHILD))
     job = _DecodeJob(decoder, rows, offsets, shapes, sizes, write, channels, num_cores)
-    is_small = int(sizes.mean()) < _LARGE_IMAGE_BYTES
 
     def take_result(part: int, _: Any) -> None:
         if on_rows is not None:
@@ -82,7 +87,7 @@ def decode_images(
         job,
         take_result,
         num_cores=num_cores,
-        in_processes=is_small and isinstance(write, MemoryWriter),
+        in_processes=in_processes,
     )
 
 
