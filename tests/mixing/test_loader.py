@@ -44,12 +44,15 @@ def _make(kind, rules, num_workers=0):
     options = {**rules, "with_names": True, "seed": 3}
     if kind == "loaders":
         return MixedLoader(_loaders(), **options)
+    if kind == "streams":
+        sources = {"a": Numbers(0, 11), "b": Stream(100, 5)}
+        return MixedLoader(sources, 3, mix="samples", shuffle=True, num_workers=0, **options)
     if kind == "samples":
         options["mix"] = "samples"
     return MixedLoader(_datasets(), 3, shuffle=True, num_workers=num_workers, **options)
 
 
-every_kind = pytest.mark.parametrize("kind", ["datasets", "samples", "loaders"])
+every_kind = pytest.mark.parametrize("kind", ["datasets", "samples", "loaders", "streams"])
 
 
 @every_kind
@@ -300,7 +303,7 @@ def test_weights_change_from_the_next_epoch_on_and_are_resumed(kind):
 
     assert_same(expected, list(resumed))
     names = [
-        name for names, _ in expected for name in ([names] if kind != "samples" else names)
+        name for names, _ in expected for name in ([names] if isinstance(names, str) else names)
     ]
     assert abs(names.count("a") - 0.75 * len(names)) <= 0.5
 
@@ -378,6 +381,40 @@ def test_options_that_cannot_work_are_refused(options, message):
 def test_options_for_datasets_need_some():
     with pytest.raises(SettingsError, match=r"\['shuffle', 'timeout'\] are for loaders"):
         MixedLoader(_loaders(), shuffle=True, timeout=3)
+
+
+def test_batches_of_streams_have_exact_quotas_and_are_collated_as_asked():
+    sources = {"a": Stream(0, 100), "b": Stream(1000, 10)}
+    mixed = MixedLoader(
+        sources,
+        8,
+        mix="samples",
+        strategy="weighted",
+        weights={"a": 3, "b": 1},
+        epoch_length=9,
+        collate_fn=torch.stack,
+        num_workers=0,
+    )
+
+    batches = list(mixed)
+
+    assert len(mixed) == len(batches) == 9
+    assert [int((batch >= 1000).sum()) for batch in batches] == [2] * 9
+
+
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_the_last_batch_of_mixed_streams_may_be_left_out(drop_last):
+    sources = {"a": Numbers(0, 7), "b": Stream(100, 4)}
+    mixed = MixedLoader(sources, 4, mix="samples", drop_last=drop_last, num_workers=0)
+
+    sizes = [len(batch) for batch in mixed]
+
+    assert sizes == ([4, 4] if drop_last else [4, 4, 3])
+
+
+def test_options_for_batches_have_no_place_where_samples_are_put_together_here():
+    with pytest.raises(SettingsError, match=r"\['device'\] are for batches"):
+        MixedLoader({"a": Stream(0, 4)}, 2, mix="samples", device="cpu")
 
 
 def test_only_datasets_can_be_mixed_inside_a_batch():

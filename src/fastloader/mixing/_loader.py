@@ -12,7 +12,8 @@ from fastloader.mixing._batch_sampler import MixedBatchSampler, Unit, read_sizes
 from fastloader.mixing._datasets_mix import DatasetsMix
 from fastloader.mixing._loaders_mix import LoadersMix
 from fastloader.mixing._mixture import EpochLength, Mixture, StopRule, Strategy
-from fastloader.mixing._sources import are_all_map_style, make_loaders
+from fastloader.mixing._samples_mix import SamplesMix
+from fastloader.mixing._sources import are_all_datasets, are_all_map_style, make_loaders
 from fastloader.sampling._given_order import Distributed, is_accelerate_active
 
 __all__ = ["MixedLoader"]
@@ -35,8 +36,7 @@ class MixedLoader:
             `DataLoader` is a map-style dataset, anything else that can be iterated a loader.
         batch_size: Of the batches made of datasets: samples, or samples by name of the source.
         mix: What a turn is for. ``"batches"``: each batch comes from one source.
-            ``"samples"``: the turns are those of the samples in a batch; only for map-style
-            datasets.
+            ``"samples"``: the turns are those of the samples in a batch; only for datasets.
         strategy: Whose turn it is. ``"round_robin"``: each in turn. ``"sequential"``: one
             source after the other, each as a whole. ``"weighted"``: exactly by `weights`, in
             an order redrawn each epoch. ``"random"``: drawn by `weights` at each turn.
@@ -133,24 +133,37 @@ class MixedLoader:
                 dataset, sampler, {**options, "num_workers": num_workers, "seed": seed}
             )
             return
-        if mix != "batches":
-            raise SettingsError(
-                "Only map-style datasets can be mixed inside a batch: leave mix out, or give "
-                "datasets in place of loaders."
-            )
+        if mix == "samples":
+            _check_sample_options(sources, options)
+        sizes = read_sizes(tuple(sources), batch_size, mix)
         mixture = Mixture.of(tuple(sources), **rules)
+        collate_fn = options.pop("collate_fn", None) if mix == "samples" else None
+        is_cut = drop_last and mix == "batches"
         loaders = make_loaders(
             sources,
-            dict(zip(sources, read_sizes(tuple(sources), batch_size, mix), strict=True)),
+            dict.fromkeys(sources)
+            if mix == "samples"
+            else dict(zip(sources, sizes, strict=True)),
             weights=mixture.weights,
             one_at_a_time=strategy == "sequential",
             num_workers=num_workers,
             seed=seed,
             shuffle=shuffle,
             distributed=distributed,
-            options={**options, **({"drop_last": True} if drop_last else {})},
+            options={**options, **({"drop_last": True} if is_cut else {})},
         )
-        self._mix = LoadersMix(loaders, mixture, seed, with_names=with_names)
+        if mix == "batches":
+            self._mix = LoadersMix(loaders, mixture, seed, with_names=with_names)
+            return
+        self._mix = SamplesMix(
+            loaders,
+            mixture,
+            seed,
+            batch_size=sizes[0],
+            drop_last=drop_last,
+            collate_fn=collate_fn,
+            with_names=with_names,
+        )
 
     @property
     def loader(self) -> FastLoader[Any] | None:
@@ -263,6 +276,25 @@ def _ranks_to_share(distributed: Distributed) -> Ranks:
     if distributed and not is_accelerate_active():
         return read_ranks()
     return Ranks(0, 1, "not asked for")
+
+
+def _check_sample_options(sources: Mapping[str, Any], options: Mapping[str, Any]) -> None:
+    """Refuse what single samples cannot be mixed from.
+
+    Raises:
+        SettingsError: If there is a loader among the sources, or an option for whole batches.
+    """
+    if not are_all_datasets(sources):
+        raise SettingsError(
+            "Only datasets can be mixed inside a batch: leave mix out, or give datasets in place "
+            "of loaders."
+        )
+    for_batches = {"batch_transform", "device_transform", "device", "pin_memory"}
+    if given := sorted(for_batches & options.keys()):
+        raise SettingsError(
+            f"{given} are for batches that one loader makes, but samples of iterable datasets "
+            "are put together in this process: do that work in the loop, or in collate_fn."
+        )
 
 
 def _check_options(options: Mapping[str, Any], *, with_names: bool) -> None:

@@ -28,16 +28,25 @@ class LoadersMix:
         mixture: The rules.
         seed: Of the schedule.
         with_names: Whether to give ``(name, batch)``.
+        turns_per_batch: Where a loader gives single samples: those in a batch, for which
+            shares are kept.
     """
 
     def __init__(
-        self, loaders: Mapping[str, Any], mixture: Mixture, seed: int, *, with_names: bool
+        self,
+        loaders: Mapping[str, Any],
+        mixture: Mixture,
+        seed: int,
+        *,
+        with_names: bool,
+        turns_per_batch: int | None = None,
     ) -> None:
         self.loaders = dict(loaders)
         self.mixture = mixture
         self.epoch = 0
         self._seed = seed
         self._with_names = with_names
+        self._turns_per_batch = turns_per_batch
         self._counter = PassCounter(len(loaders))
         self._place: _Place | None = None
         self._loaded: _Place | None = None
@@ -72,7 +81,7 @@ class LoadersMix:
                 f"The sources {unknown} have no length, so the epoch has none: give a number "
                 "as epoch_length, and stop='CYCLE_FOREVER' or 'auto'."
             )
-        return count_turns(self.mixture, known, schedule)
+        return count_turns(self.mixture, known, schedule, self._turns_per_batch or 1)
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch that the next pass gives; those after it count on from there.
@@ -136,7 +145,14 @@ class LoadersMix:
 
     def _new_schedule(self, epoch: int, mixture: Mixture | None = None) -> Schedule:
         mixture = self.mixture if mixture is None else mixture
-        return Schedule(mixture, self._lengths(), seed=self._seed, epoch=epoch)
+        return Schedule(
+            mixture,
+            self._lengths(),
+            seed=self._seed,
+            epoch=epoch,
+            block_size=self._turns_per_batch,
+            turns_per_step=self._turns_per_batch or 1,
+        )
 
     def _lengths(self) -> list[int | None]:
         return [_length_of(loader) for loader in self.loaders.values()]

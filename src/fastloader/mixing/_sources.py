@@ -12,7 +12,7 @@ from fastloader.errors import SettingsError
 from fastloader.mixing._worker_shares import share_workers
 from fastloader.sampling._given_order import Distributed
 
-__all__ = ["are_all_map_style", "make_loaders"]
+__all__ = ["are_all_datasets", "are_all_map_style", "make_loaders"]
 
 _Kind: TypeAlias = Literal["loader", "map-style", "iterable"]
 
@@ -34,9 +34,18 @@ def are_all_map_style(sources: Mapping[str, Any]) -> bool:
     return all(_kind_of(source) == "map-style" for source in sources.values())
 
 
+def are_all_datasets(sources: Mapping[str, Any]) -> bool:
+    """Tell whether no source is a loader.
+
+    Args:
+        sources: Loaders and datasets by name.
+    """
+    return all(_kind_of(source) != "loader" for source in sources.values())
+
+
 def make_loaders(
     sources: Mapping[str, Any],
-    batch_sizes: Mapping[str, int],
+    batch_sizes: Mapping[str, int | None],
     *,
     weights: Sequence[float],
     one_at_a_time: bool,
@@ -50,7 +59,7 @@ def make_loaders(
 
     Args:
         sources: Loaders and datasets by name.
-        batch_sizes: For the datasets, by name.
+        batch_sizes: For the datasets, by name; None gives single samples.
         weights: Share of each source in the batches.
         one_at_a_time: Whether a source begins when the one before has ended; the workers of
             that one end with it then.
