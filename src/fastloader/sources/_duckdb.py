@@ -164,7 +164,10 @@ class DuckDBTable:
         yield from self._sql(query).to_arrow_reader(batch_rows)
 
     def _sql(self, query: str) -> Any:
-        return self._opened.get().cursor().sql(query)
+        cursor = self._opened.get().cursor()
+        # A name in a query must never be taken for a Python variable of some caller.
+        cursor.execute("set python_enable_replacements = false")
+        return cursor.sql(query)
 
     def _rows(self, query: str) -> list[tuple[Any, ...]]:
         rows: list[tuple[Any, ...]] = self._sql(query).fetchall()
@@ -236,12 +239,7 @@ class DuckDBTable:
                 f"anew."
             )
         with self.reading():
-            return duckdb.connect(
-                self._location.path,
-                read_only=True,
-                # A name in a query must never be taken for a Python variable of some caller.
-                config={"python_enable_replacements": "false"},
-            )
+            return duckdb.connect(self._location.path, read_only=True)
 
     def _read_fingerprint(self) -> str:
         with (

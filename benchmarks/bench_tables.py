@@ -1,0 +1,250 @@
+"""How near does each table format come to its own bare read, from file to shared cache?
+
+Real crops (data/nf1_cells.parquet) laid side by side to images of 3 x 512 x 512 uint16, each crop
+scaled by a factor of its own so that none repeats; as lists of numbers and as bytes; written with
+each format's defaults (Parquet: zstd), row groups and record batches of 8. For each:
+
+* bare: the library's own stream of the same child columns, decoded and dropped (the baseline);
+* bare and kept: the same stream, its pixels copied once to fresh shared memory, as any cache
+  must: taking fresh pages of a memory file costs this kernel about ten times what copying costs,
+  and more than decoding bytes does. For Arrow IPC, where a bare read of mapped pages does nothing
+  at all, this is the only floor there is;
+* ours: `OMEArrowDataset`, which finds, checks and keeps all pixels.
+
+All on one core (this process is bound to it). Rows: 16 random images in one read without a cache,
+against reading the rows by the library and `as_py`.
+
+    python benchmarks/bench_tables.py --json benchmarks/results/<date>-<machine>/tables.json
+"""
+
+import importlib
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import ipc
+
+from _harness import Benchmark, Run, Work
+from fastloader import OMEArrowDataset
+from fastloader.shm import MemoryFile
+from fastloader.sources import ome_arrow_type
+
+CELLS = Path(__file__).parents[1] / "data" / "nf1_cells.parquet"
+NUM_IMAGES, SIDE, GROUP_ROWS = 96, 512, 8
+SMOKE_IMAGES = 8
+FORMATS = ("parquet", "lance", "duckdb", "vortex", "arrow", "feather")
+
+
+def make_images(num_images: int) -> Iterator[npt.NDArray[np.uint16]]:
+    """Yield images of shape ``(3, SIDE, SIDE)``, no part of which repeats."""
+    dataset = OMEArrowDataset(CELLS, dtype=None, progress=False)
+    cells = dataset.get_batch(range(len(dataset))).numpy().astype(np.float32)
+    rng = np.random.default_rng(7)
+    across = -(-SIDE // cells.shape[-1])
+    for _ in range(num_images):
+        chosen = rng.integers(0, len(cells), (across, across))
+        rows = [
+            np.concatenate([cells[one] * rng.uniform(0.7, 1.2) for one in row], axis=2)
+            for row in chosen
+        ]
+        yield np.concatenate(rows, axis=1)[:, :SIDE, :SIDE].astype(np.uint16)
+
+
+def make_table(encoding: Any, num_images: int) -> pa.Table:
+    """Return images as OME-Arrow, one chunk a channel."""
+    values = []
+    for image in make_images(num_images):
+        chunks = []
+        for channel, plane in enumerate(np.ascontiguousarray(image)):
+            content: dict[str, Any] = {"pixels": plane.ravel()}
+            if encoding == "bytes":
+                content = {"dtype": "uint16", "pixel_bytes": plane.tobytes()}
+            place = {"t": 0, "c": channel, "z": 0, "y": 0, "x": 0}
+            shape = {"shape_z": 1, "shape_y": SIDE, "shape_x": SIDE}
+            chunks.append({**place, **shape, **content})
+        sizes = {"size_t": 1, "size_c": 3, "size_z": 1, "size_y": SIDE, "size_x": SIDE}
+        meta: dict[str, Any] = {"type": "uint16", **sizes}
+        values.append({"pixels_meta": meta, "chunks": chunks})
+    return pa.table({"image": pa.array(values, ome_arrow_type(encoding=encoding))})
+
+
+def write_table(table: pa.Table, folder: Path, kind: str, encoding: str) -> Path:
+    """Write a table in a format."""
+    path = folder / f"{encoding}.{kind}"
+    if kind == "parquet":
+        pq.write_table(table, path, row_group_size=GROUP_ROWS, compression="zstd")
+    elif kind == "lance":
+        importlib.import_module("lance").write_dataset(table, path)
+    elif kind == "duckdb":
+        with importlib.import_module("duckdb").connect(path) as connection:
+            connection.register("given", table)
+            connection.execute("create table images as select * from given")
+    elif kind == "vortex":
+        importlib.import_module("vortex").io.write(table, str(path))
+    else:
+        options = ipc.IpcWriteOptions(compression="lz4" if kind == "feather" else None)
+        with ipc.new_file(path, table.schema, options=options) as file:
+            file.write_table(table, max_chunksize=GROUP_ROWS)
+    return path
+
+
+def stream(path: Path) -> Iterator[pa.Array]:
+    """Yield the chunks of the images by the format's own library, nothing else done to them."""
+    kind = path.suffix[1:]
+    if kind == "parquet":
+        columns = ["image.pixels_meta", "image.chunks"]
+        for batch in pq.ParquetFile(path, buffer_size=64 << 10).iter_batches(
+            GROUP_ROWS, columns=columns, use_threads=False
+        ):
+            yield batch.column(0).field("chunks")
+    elif kind == "lance":
+        dataset = importlib.import_module("lance").dataset(path)
+        for batch in dataset.to_batches(columns={"chunks": "image.chunks"}, batch_size=5):
+            yield batch.column(0)
+    elif kind == "duckdb":
+        with importlib.import_module("duckdb").connect(path, read_only=True) as connection:
+            query = "select image.chunks as chunks from images"
+            for batch in connection.sql(query).to_arrow_reader(5):
+                yield batch.column(0)
+    elif kind == "vortex":
+        expression = importlib.import_module("vortex.expr")
+        projection = expression.pack({"chunks": expression.column("image")["chunks"]})
+        for batch in importlib.import_module("vortex").open(str(path)).to_arrow(projection):
+            yield batch.column(0)
+    else:
+        with pa.memory_map(str(path)) as file:
+            reader = ipc.open_file(file, options=ipc.IpcReadOptions(use_threads=False))
+            for number in range(reader.num_record_batches):
+                yield reader.get_batch(number).column(0).field("chunks")
+
+
+def read_bare(path: Path) -> Run:
+    """Decode as a stream, and drop what comes."""
+    use_one_core()
+
+    def run() -> Work:
+        return Work(samples=sum(len(chunks) for chunks in stream(path)))
+
+    return run
+
+
+def read_and_keep(path: Path) -> Run:
+    """Decode as a stream, and copy all buffers of pixels to fresh shared memory."""
+    use_one_core()
+    kept: list[MemoryFile] = []
+
+    def run() -> Work:
+        done = at = 0
+        kept.clear()
+        kept.append(MemoryFile.create(NUM_IMAGES * 3 * SIDE * SIDE * 2))
+        for chunks in stream(path):
+            done += len(chunks)
+            pieces = chunks.flatten()
+            names = pieces.type.names
+            pixels = pieces.field("pixel_bytes" if "pixel_bytes" in names else "pixels")
+            if pa.types.is_binary_view(pixels.type):
+                pixels = pixels.cast(pa.large_binary())
+            first, last = pixels.offset, pixels.offset + len(pixels)
+            item = 2 if "pixels" in names else 1
+            wide = pa.types.is_large_binary(pixels.type) or pa.types.is_large_list(pixels.type)
+            edges = np.frombuffer(pixels.buffers()[1], np.int64 if wide else np.int32)
+            content = memoryview(pixels.buffers()[-1])
+            part = content[int(edges[first]) * item : int(edges[last]) * item]
+            kept[0].write(at, part)
+            at += len(part)
+        return Work(samples=done, nbytes=at)
+
+    return run
+
+
+def preload(path: Path) -> Run:
+    """Preload the pixels as a user would."""
+    use_one_core()
+    kept: list[OMEArrowDataset] = []
+
+    def run() -> Work:
+        kept.clear()
+        kept.append(OMEArrowDataset(path, progress=False))
+        return Work(samples=len(kept[0]), nbytes=int(kept[0].shapes.prod(axis=1).sum()) * 2)
+
+    return run
+
+
+def random_rows(num_rows: int) -> list[int]:
+    """Return 16 rows in random order."""
+    return [int(row) for row in np.random.default_rng(3).permutation(num_rows)[:16]]
+
+
+def rows_as_py(path: Path) -> Run:
+    """Read rows through Python objects, as the readers of OME-Arrow do: each by its row group."""
+    use_one_core()
+    file = pq.ParquetFile(path)
+    rows = random_rows(file.metadata.num_rows)
+
+    def run() -> Work:
+        images = []
+        for row in rows:
+            group, at = divmod(row, GROUP_ROWS)
+            value = file.read_row_group(group)["image"][at].as_py()
+            planes = []
+            for chunk in value["chunks"]:
+                content = chunk.get("pixels")
+                planes.append(
+                    np.frombuffer(chunk["pixel_bytes"], np.uint16)
+                    if content is None
+                    else np.array(content, np.uint16)
+                )
+            images.append(np.stack(planes))
+        return Work(samples=len(images))
+
+    return run
+
+
+def rows_ours(path: Path) -> Run:
+    """Read rows in one batch, without a cache."""
+    use_one_core()
+    dataset = OMEArrowDataset(path, preload=False, cache="none", progress=False)
+    rows = random_rows(len(dataset))
+
+    def run() -> Work:
+        return Work(samples=len(dataset.get_batch(rows)))
+
+    return run
+
+
+def use_one_core() -> None:
+    """Bind this process, and the threads that it will start, to one core."""
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+
+
+def main() -> None:
+    """Write the files and run everything."""
+    benchmark = Benchmark(__doc__, isolate=False)  # forty configurations, each only a few calls
+    num_images = SMOKE_IMAGES if benchmark.arguments().smoke else NUM_IMAGES
+    with tempfile.TemporaryDirectory() as folder:
+        for encoding in ("list", "bytes"):
+            table = make_table(encoding, num_images)
+            for kind in FORMATS:
+                path = write_table(table, Path(folder), kind, encoding)
+                group = f"{kind} {encoding}"
+                for name, function in (
+                    ("bare", read_bare),
+                    ("bare and kept", read_and_keep),
+                    ("ours", preload),
+                ):
+                    benchmark.add(f"{group}: {name}", function, group=group, path=path)
+            group = f"16 random rows, parquet {encoding}"
+            path = Path(folder) / f"{encoding}.parquet"
+            benchmark.add(f"{group}: as_py", rows_as_py, group=group, path=path)
+            benchmark.add(f"{group}: ours", rows_ours, group=group, path=path)
+        benchmark.main(in_groups=True)
+
+
+if __name__ == "__main__":
+    main()
