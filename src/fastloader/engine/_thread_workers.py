@@ -8,15 +8,14 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cache
 from itertools import chain
 from typing import Any, NamedTuple
 
 import torch
-from threadpoolctl import ThreadpoolController
 from torch.utils.data import default_collate
 
 from fastloader._buffers import Allocator, allocating_with
+from fastloader._openmp import without_openmp
 from fastloader._seeding import DrawScope, derive_seed, draw_scope
 from fastloader._torch_internals import WatchedWorkerInfo, worker_info_of_thread
 from fastloader.engine._collate import collate_map_into, default_collate_into
@@ -175,12 +174,11 @@ class ThreadWorkers:
             seed=derive_seed(setup.scope.seed, setup.rank, worker) >> 1,
             dataset=setup.plan.dataset,
         )
-        torch.get_num_threads()  # sets OpenMP's own number for this thread: before ours
         with (
             worker_info_of_thread(info),
             draw_scope(setup.scope),
             allocating_with(setup.allocate),
-            _libraries().limit(limits=1, user_api="openmp"),
+            without_openmp(),
         ):
             try:
                 if setup.worker_init_fn is not None:
@@ -253,12 +251,6 @@ class ThreadWorkers:
                 job.batch = [fetcher.finish(samples, job.indices, skipped)]
         except BaseException as error:  # noqa: BLE001 - raised in the consumer
             job.failures[0] = Failure(error, worker)
-
-
-@cache
-def _libraries() -> ThreadpoolController:
-    # Looking for them takes milliseconds; the OpenMP of torch is there from its import on.
-    return ThreadpoolController()
 
 
 def _can_divide(plan: FetchPlan) -> bool:

@@ -1,6 +1,7 @@
 """Torch's own samplers in the same order, without a Python list of the whole permutation."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from itertools import chain, islice
 from typing import Any, TypeAlias
 
@@ -16,12 +17,16 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
+from fastloader._openmp import without_openmp
 from fastloader.sampling._epoch_sampler import has_chunks
 
 __all__ = ["IndexArray", "IndexList", "compact_sampler"]
 
 _CHUNK = 8192
 """Indices turned into Python numbers at a time."""
+
+_SERIAL = 32768
+"""Up to this length torch draws a permutation in one thread by itself."""
 
 _TORCH_SAMPLERS = (DistributedSampler, SubsetRandomSampler, WeightedRandomSampler)
 
@@ -148,7 +153,8 @@ def _draw_permutations(
 
 
 def _draw_permutation(length: int, stop: int, generator: torch.Generator) -> Iterator[_Indices]:
-    indices = torch.randperm(length, generator=generator, device=generator.device)
+    with without_openmp() if length > _SERIAL else nullcontext():
+        indices = torch.randperm(length, generator=generator, device=generator.device)
     for start in range(0, stop, _CHUNK):
         yield indices[start : min(start + _CHUNK, stop)].cpu().numpy()
 
