@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fastloader._keyed import Draws
 from fastloader.transforms._blocks import num_at_once
 from fastloader.transforms._bounds import Bounds, check_bounds, draw_between
-from fastloader.transforms._pixels import empty_images, per_image
+from fastloader.transforms._pixels import as_native, empty_images, per_image
 from fastloader.transforms._transform import IntensityTransform
 
 __all__ = ["GaussianBlur"]
@@ -48,27 +48,19 @@ class GaussianBlur(IntensityTransform):
         radii = (_TRUNCATE * sigma + 0.5).astype(np.int64)
         changed = empty_images(images.shape, images)
         size, num_channels = images.shape[2:], images.shape[1]
-        planes, out = (_native(each.reshape(-1, 1, *size)) for each in (images, changed))
+        planes, out = (as_native(each.reshape(-1, 1, *size)) for each in (images, changed))
         numbers = torch.arange(len(planes), device=images.device).reshape(-1, num_channels)
         step = num_at_once(images[:, :1], _BLOCK_VALUES)
         for radius in sorted(set(radii.tolist())):
             is_chosen = radii == radius
             weights = _weights(sigma[is_chosen], radius).repeat(num_channels, axis=0)
-            factors = _native(per_image(weights, images).flatten(1))
-            chosen = _native(numbers[torch.from_numpy(is_chosen).to(images.device)].flatten())
+            factors = as_native(per_image(weights, images).flatten(1))
+            chosen = as_native(numbers[torch.from_numpy(is_chosen).to(images.device)].flatten())
             for first in range(0, len(chosen), step):
                 block = slice(first, first + step)
                 rows = _summed(planes[chosen[block]], factors[block], 3)
                 out[chosen[block]] = _summed(rows, factors[block], 2)
         return changed
-
-
-def _native(tensor: torch.Tensor) -> Any:
-    """Return an array if the tensor is on the CPU.
-
-    NumPy's calls cost a third of torch's, and there are many of them on small blocks.
-    """
-    return tensor.numpy() if tensor.device.type == "cpu" else tensor
 
 
 def _weights(sigma: NDArray[np.float64], radius: int) -> NDArray[np.float64]:

@@ -9,7 +9,7 @@ import torch
 from fastloader._keyed import Draws
 from fastloader.transforms._blocks import blocks
 from fastloader.transforms._bounds import Bounds, check_bounds, draw_between
-from fastloader.transforms._pixels import empty_images, per_image
+from fastloader.transforms._pixels import as_native, empty_images, per_image
 from fastloader.transforms._transform import IntensityTransform
 
 __all__ = ["GaussianNoise", "RandomGamma", "RandomScale", "RandomShift"]
@@ -106,10 +106,12 @@ class RandomGamma(IntensityTransform):
         gammas = per_image(draw_between(draws, self.gamma), images)
         changed = empty_images(images.shape, images)
         for block in blocks(images):
-            parts: list[Any] = [images[block], gammas[block], changed[block]]
-            if images.device.type == "cpu":
-                parts = [part.numpy() for part in parts]
-            _bend(parts[0], parts[1], parts[2], self.value_range)
+            _bend(
+                as_native(images[block]),
+                as_native(gammas[block]),
+                as_native(changed[block]),
+                self.value_range,
+            )
         return _clamped(changed, self.clamp)
 
 
@@ -137,9 +139,10 @@ class GaussianNoise(IntensityTransform):
         std = per_image(draw_between(draws, self.std), images)
         noisy = empty_images(images.shape, images)
         for block in blocks(images):
-            out = noisy[block]
-            draws.take(block).normal_like(images[block], out=out)
-            out.mul_(std[block]).add_(images[block])
+            draws.take(block).normal_like(images[block], out=noisy[block])
+            out = as_native(noisy[block])
+            out *= as_native(std[block])
+            out += as_native(images[block])
         return _clamped(noisy, self.clamp)
 
 

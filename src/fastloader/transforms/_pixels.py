@@ -1,7 +1,7 @@
 """Pixel types: which torch can move, which it can compute with, and the way back."""
 
 from collections.abc import Sequence
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ __all__ = [
     "as_computable",
     "as_dtype",
     "as_movable",
+    "as_native",
     "check_fill",
     "empty_images",
     "fill_value",
@@ -68,6 +69,18 @@ def as_computable(pixels: torch.Tensor) -> torch.Tensor:
     if pixels.device.type != "cpu" or pixels.dtype == dtype:
         return pixels.to(dtype)
     return empty_batch(pixels.shape, dtype).copy_(pixels)
+
+
+def as_native(tensor: torch.Tensor) -> Any:
+    """Return an array over the same memory if the tensor is on the CPU.
+
+    On small blocks NumPy's calls cost a third of torch's, and they wake no threads, which take
+    longer than the work where cores are shared.
+
+    Args:
+        tensor: Of a dtype that NumPy has.
+    """
+    return tensor.numpy() if tensor.device.type == "cpu" else tensor
 
 
 def is_computable(pixels: torch.Tensor) -> bool:
@@ -154,20 +167,20 @@ def mean_of_planes(images: torch.Tensor) -> torch.Tensor:
     num_pixels = images.shape[2] * images.shape[3]
     sums = torch.empty((*images.shape[:2], 1), dtype=torch.float64, device=images.device)
     for block in blocks(images):
-        sums[block] = _sums_of_planes(images[block])
+        planes = images[block].reshape(len(images[block]), images.shape[1], num_pixels)
+        sums[block] = torch.as_tensor(_sums(as_native(planes.to(torch.float64))))
     return (sums / num_pixels)[..., None]
 
 
-def _sums_of_planes(images: torch.Tensor) -> torch.Tensor:
-    num_pixels = images.shape[2] * images.shape[3]
-    sums = images.reshape(*images.shape[:2], num_pixels).to(torch.float64)
-    while sums.shape[2] > 1:
-        half = sums.shape[2] // 2
-        added = sums[:, :, :half] + sums[:, :, half : 2 * half]
-        if sums.shape[2] % 2:
-            added[:, :, 0] += sums[:, :, -1]
-        sums = added
-    return sums
+def _sums(values: Any) -> Any:
+    """Sum along the last axis, of a tensor or an array."""
+    while values.shape[2] > 1:
+        half = values.shape[2] // 2
+        added = values[:, :, :half] + values[:, :, half : 2 * half]
+        if values.shape[2] % 2:
+            added[:, :, 0] += values[:, :, -1]
+        values = added
+    return values
 
 
 def check_fill(fill: Fill) -> None:
