@@ -35,7 +35,7 @@ suppress_warnings = ["ref.any"]
 nitpick_ignore_regex = [
     (
         "py:.*",
-        r"(collections|concurrent|multiprocessing|numpy|np|os|pathlib|pc|pyarrow|torch)\..*",
+        r"(abc|collections|concurrent|multiprocessing|numpy|np|os|pathlib|pc|pyarrow|torch)\..*",
     ),
     ("py:.*", r".*\bT_co"),  # type variables have no page
     ("py:.*", r"fastloader(\.\w+)*\._.*"),  # nor has what is private
