@@ -9,6 +9,7 @@ from torch.utils.data import BatchSampler, DistributedSampler, IterableDataset
 from fastloader._position import EpochPosition, MapPosition, Origin, StreamPosition
 from fastloader.engine import StreamPoint
 from fastloader.errors import ResumeError
+from fastloader.sampling._distributed import whole_order
 from fastloader.sampling._epoch_order import (
     OrderPoint,
     OrderStart,
@@ -179,15 +180,21 @@ def _check_batches(loader: Any, state: Mapping[str, Any], now: Mapping[str, Any]
             f"{now['num_ranks']}: that works only with in_order=True and a sampler without a "
             "state_dict."
         )
-    decider = order_decider(loader.sampler, loader.batch_sampler)
-    if state["num_ranks"] != now["num_ranks"] and not callable(
-        getattr(decider, "start_at", None)
-    ):
+    if state["num_ranks"] != now["num_ranks"] and now["order"] is None:
+        decider = order_decider(loader.sampler, loader.batch_sampler)
         raise ResumeError(
             f"The state was saved on {state['num_ranks']} ranks and now there are "
             f"{now['num_ranks']}: {type(decider).__name__} cannot share out what is left of "
-            "the epoch anew. Use FastLoader(..., distributed=True), or go on at the end of an "
-            "epoch."
+            "the epoch anew. Use FastLoader(..., distributed=True, seed=...), or go on at the end "
+            "of an epoch."
+        )
+    if state["order"] != now["order"]:
+        raise ResumeError(
+            f"The state was saved with batch_size={state['batch_size']} on "
+            f"{state['num_ranks']} ranks, but now these are {now['batch_size']} and "
+            f"{now['num_ranks']}, and seed or length of the epoch's order have changed with them "
+            f"(from {state['order']} to {now['order']}): give seed and samples_per_epoch, or go "
+            "on at the end of an epoch."
         )
 
 
@@ -265,6 +272,7 @@ def _identity(loader: Any) -> dict[str, Any]:
         "seed": loader.seed,
         "dataset_length": None if is_iterable else _length(dataset),
         "batch_size": batch_size,
+        "order": None if is_iterable else whole_order(decider),
         "num_ranks": decider.num_replicas if isinstance(decider, DistributedSampler) else 1,
         "num_workers": loader.num_workers,
     }

@@ -4,14 +4,21 @@ from collections.abc import Iterable, Iterator, Sequence, Sized
 from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import torch.utils.data
+from torch.utils.data import SequentialSampler
 
 from fastloader._ranks import read_ranks
 from fastloader.errors import SettingsError
-from fastloader.sampling._epoch_sampler import EpochSampler, Indices, Order, iter_chunks
+from fastloader.sampling._epoch_sampler import (
+    EpochSampler,
+    Indices,
+    Order,
+    has_chunks,
+    iter_chunks,
+)
 from fastloader.sampling._foreign import as_epoch_sampler
 from fastloader.sampling._shuffled import OrderedSampler, ShuffledSampler
 
-__all__ = ["DistributedSampler", "Uneven"]
+__all__ = ["DistributedSampler", "Uneven", "whole_order"]
 
 Uneven: TypeAlias = Literal["pad", "drop", "keep"]
 """What becomes of samples that cannot be shared equally."""
@@ -154,6 +161,24 @@ class DistributedSampler(EpochSampler, torch.utils.data.DistributedSampler[int])
         num_done = self._num_done if num_done is None else num_done
         num_left = max(0, len(self.sampler) - num_done)
         return _Share(self.rank, self.num_replicas, num_done, num_left, self.uneven)
+
+
+def whole_order(sampler: object) -> list[int] | None:
+    """Return seed and length of the order that all ranks share, or that one has for itself.
+
+    Orders with the same ones are the same, if their samplers were made alike.
+
+    Args:
+        sampler: Any sampler.
+
+    Returns:
+        None if the order depends on anything else.
+    """
+    if isinstance(sampler, DistributedSampler):
+        sampler = sampler.sampler
+    if isinstance(sampler, EpochSampler) and has_chunks(sampler):
+        return [sampler.seed, len(sampler)]
+    return [0, len(sampler)] if type(sampler) is SequentialSampler else None
 
 
 class _Share(NamedTuple):
