@@ -16,8 +16,9 @@ __all__ = ["ImageDecoder", "decode_images"]
 Integers: TypeAlias = npt.NDArray[np.int64]
 
 _LARGE_IMAGE_BYTES = 4 << 20
-"""From here on decoding takes so much longer than the Python around it that threads keep all
-cores busy, which cost no start."""
+"""From here on decoding takes so much longer than the Python around it that threads keep cores
+busy, which cost no start. Below, they make it slower than one thread: each waits up to 5 ms for
+the interpreter's lock after every strip."""
 _BYTES_PER_CHILD = 100 << 20
 """A child process takes 24 MB of its own: there are as few as keep that below a quarter of the
 pixels."""
@@ -74,9 +75,12 @@ def decode_images(
     if channels is not None:
         shapes[:, 1] = len(channels)
     sizes = shapes.prod(axis=1) * table.item_sizes[rows]
-    in_processes = int(sizes.mean()) < _LARGE_IMAGE_BYTES and isinstance(write, MemoryWriter)
+    is_small = int(sizes.mean()) < _LARGE_IMAGE_BYTES
+    in_processes = is_small and isinstance(write, MemoryWriter)
     if in_processes:
         num_cores = min(num_cores, 1 + max(1, int(sizes.sum()) // _BYTES_PER_CHILD))
+    elif is_small:
+        num_cores = 1  # threads would wait for each other's turn, milliseconds an image
     job = _DecodeJob(decoder, rows, offsets, shapes, sizes, write, channels, num_cores)
 
     def take_result(part: int, _: Any) -> None:
