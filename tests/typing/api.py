@@ -18,6 +18,7 @@ from fastloader.datasets import (
 )
 from fastloader.errors import FastLoaderError, SettingsError
 from fastloader.mixing import MixedBatchSampler, MixedLoader
+from fastloader.sampling import DistributedSampler, EpochSampler, Order, WeightedSampler
 from fastloader.transforms import RandomFlip, SpecAugment
 from fastloader.typing import Batch, BatchedDataset, Sample
 
@@ -50,6 +51,26 @@ class Invert(DatasetWrapper):
 
     def transform_images(self, images: torch.Tensor, indices: Sequence[int]) -> torch.Tensor:
         return -images
+
+
+class Backwards(EpochSampler):
+    """What a user writes to read in another order."""
+
+    def __len__(self) -> int:
+        return 10
+
+    def draw(self, epoch: int) -> Order:
+        return lambda places: 9 - places
+
+
+def shares_samples() -> int:
+    """Share orders out over ranks."""
+    share = DistributedSampler(range(10), 2, 0, sampler=Backwards(), uneven="keep")
+    FastLoader(Pairs(), 4, sampler=share)
+    FastLoader(
+        Pairs(), 4, sampler=lambda dataset: WeightedSampler([1.0, 2.0]), distributed=True
+    )
+    return len(FastLoader(Pairs(), 4, shuffle=True, distributed="auto", samples_per_epoch=100))
 
 
 def takes_a_batched_dataset(dataset: BatchedDataset) -> Batch:

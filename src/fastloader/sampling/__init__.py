@@ -3,7 +3,7 @@
 from fastloader.sampling._class_balanced import ClassBalancedSampler
 from fastloader.sampling._distributed import DistributedSampler
 from fastloader.sampling._epoch_length import EpochLengthSampler
-from fastloader.sampling._epoch_sampler import EpochSampler
+from fastloader.sampling._epoch_sampler import EpochSampler, Order
 from fastloader.sampling._length_grouped import LengthGroupedSampler
 from fastloader.sampling._shuffled import OrderedSampler, ShuffledSampler, SubsetSampler
 from fastloader.sampling._weighted import WeightedSampler
@@ -14,6 +14,7 @@ __all__ = [
     "EpochLengthSampler",
     "EpochSampler",
     "LengthGroupedSampler",
+    "Order",
     "OrderedSampler",
     "ShuffledSampler",
     "SubsetSampler",
