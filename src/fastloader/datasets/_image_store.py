@@ -12,7 +12,7 @@ import numpy.typing as npt
 import torch
 
 from fastloader._fork_gate import ForkGate
-from fastloader._machine import Machine, read_machine
+from fastloader._machine import read_machine
 from fastloader._progress_bar import Progress, progress_bar
 from fastloader.cache import (
     ImageCache,
@@ -40,6 +40,8 @@ __all__ = ["ImageStore", "StoreOptions"]
 Integers: TypeAlias = npt.NDArray[np.int64]
 
 _MIN_SPAN_BYTES = 64 << 20
+_UNCHECKED_BYTES = 256 << 20
+"""Of a batch: asking how much memory is free takes as long as decoding some images."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +93,7 @@ class ImageStore:
         self._dtype_codes = table.dtype_codes[rows]
         self._cache: ImageCache | None = None
         self._opening = ProcessLock()
+        self._rank_cpus = read_machine().rank_cpus
 
     def __getstate__(self) -> dict[str, Any]:
         state = {name: value for name, value in vars(self).items() if name != "_fill"}
@@ -147,7 +150,7 @@ class ImageStore:
         with progress_bar(len(self), progress) as bar:
 
             def decode(positions: Integers, writer: MemoryWriter) -> None:
-                self._decode(positions, writer, _num_threads(machine), bar.advance)
+                self._decode(positions, writer, self._num_threads(), bar.advance)
 
             cache.fill_all(decode, span_bytes, bar.reach)
         release_memory()
@@ -198,8 +201,9 @@ class ImageStore:
     def _read(self, positions: Integers) -> PackedImages:
         """Read the images at ascending positions for the moment."""
         layout = self._layout(positions)
-        free_bytes = read_machine().available_bytes
-        self._check_room(positions, layout.num_bytes, free_bytes, "in memory")
+        if layout.num_bytes > _UNCHECKED_BYTES:
+            free_bytes = read_machine().available_bytes
+            self._check_room(positions, layout.num_bytes, free_bytes, "in memory")
         images = PackedImages(layout, PrivatePixels(layout.num_bytes))
         self._read_to(positions, layout.offsets, images.write)
         return images
@@ -231,8 +235,11 @@ class ImageStore:
             write,
             channels=self._channels,
             on_rows=on_rows,
-            num_threads=num_threads or _num_threads(read_machine()),
+            num_threads=num_threads or self._num_threads(),
         )
+
+    def _num_threads(self) -> int:
+        return min(self._rank_cpus, torch.get_num_threads())  # 1 in a worker
 
     def _layout(self, positions: Integers | slice) -> PixelLayout:
         return PixelLayout(self._shapes[positions], self._dtypes, self._dtype_codes[positions])
@@ -282,10 +289,6 @@ class ImageStore:
             f"{self._shapes[positions[largest]].tolist()}): keep them on a disk with "
             f"cache='disk', leave them in the file with preload=False, or choose fewer channels."
         )
-
-
-def _num_threads(machine: Machine) -> int:
-    return min(machine.rank_cpus, torch.get_num_threads())  # 1 in a worker
 
 
 def _digest(array: npt.NDArray[Any]) -> str:
