@@ -9,7 +9,7 @@ import torch
 
 from fastloader._crew import Crew, current_crew
 
-__all__ = ["gather_rows"]
+__all__ = ["as_bytes", "gather_rows"]
 
 PART_BYTES = 4 << 20
 """For each thread, at least: below it, starting the thread takes longer than the copy."""
@@ -47,7 +47,7 @@ def gather_rows(
     crew = current_crew()
     part_bytes = PART_BYTES if crew is None else CREW_PART_BYTES
     num_parts = min(torch.get_num_threads(), out.nbytes // part_bytes, len(positions)) or 1
-    rows, target = _as_bytes(source), _as_bytes(out)
+    rows, target = as_bytes(source), as_bytes(out)
     edges = np.linspace(0, len(positions), num_parts + 1).astype(int).tolist()
 
     def copy(start: int, stop: int) -> None:
@@ -70,8 +70,15 @@ def _are_inside(positions: npt.NDArray[np.int64], length: int) -> bool:
     return bool(positions.min() >= 0 and positions.max() < length)
 
 
-def _as_bytes(tensor: torch.Tensor) -> npt.NDArray[np.uint8]:
-    """View rows as bytes, since NumPy lacks some dtypes of torch's."""
+def as_bytes(tensor: torch.Tensor) -> npt.NDArray[np.uint8]:
+    """View rows as bytes, since NumPy lacks some dtypes of torch's.
+
+    Args:
+        tensor: Contiguous, on the CPU, shape ``(N, ...)``, not empty.
+
+    Returns:
+        uint8, shape ``(N, bytes of a row)``.
+    """
     # Flat first: an axis of one element may have any stride, and then has no view as bytes.
     rows: npt.NDArray[np.uint8] = (
         tensor.reshape(-1).view(torch.uint8).view(len(tensor), -1).numpy()

@@ -6,12 +6,10 @@ from typing import Any
 import torch
 
 from fastloader._buffers import empty_batch
+from fastloader._gather import as_bytes
 from fastloader.typing import Batch
 
-__all__ = ["SIGNED", "UnlikeBatchesError", "merge_batches"]
-
-SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
-"""Torch lacks some functions for these, and moving bytes needs no sign."""
+__all__ = ["UnlikeBatchesError", "merge_batches"]
 
 
 class UnlikeBatchesError(Exception):
@@ -65,7 +63,9 @@ def _merge_tensors(
         raise UnlikeBatchesError
     length = sum(map(len, batches))
     merged = empty_batch((length, *first.shape[1:]), first.dtype)
-    signed = SIGNED.get(first.dtype, first.dtype)
-    for batch, place in zip(batches, places, strict=True):
-        merged.view(signed).index_copy_(0, place, batch.view(signed))
+    if merged.numel():
+        # By NumPy, in one thread: torch's spin while they wait for each other.
+        rows = as_bytes(merged)
+        for batch, place in zip(batches, places, strict=True):
+            rows[place.numpy()] = as_bytes(batch)
     return merged

@@ -6,9 +6,12 @@ import torch
 
 from fastloader._buffers import empty_batch
 from fastloader._gather import gather_rows
-from fastloader.datasets._merge import SIGNED
 
 __all__ = ["Rows", "order_in_memory"]
+
+
+_SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
+"""Torch lacks some functions for these, and moving bytes needs no sign."""
 
 
 class Rows:
@@ -20,7 +23,7 @@ class Rows:
 
     def __init__(self, tensor: torch.Tensor) -> None:
         self._dtype = tensor.dtype
-        source = tensor.view(SIGNED[tensor.dtype]) if tensor.dtype in SIGNED else tensor
+        source = tensor.view(_SIGNED[tensor.dtype]) if tensor.dtype in _SIGNED else tensor
         order = order_in_memory(tensor)
         self._inverse = None if order is None else [order.index(n) for n in range(tensor.ndim)]
         self._source = source if order is None else source.permute(order)
