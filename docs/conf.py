@@ -35,7 +35,11 @@ suppress_warnings = ["ref.any"]
 nitpick_ignore_regex = [
     (
         "py:.*",
-        r"(abc|collections|concurrent|multiprocessing|numpy|np|os|pathlib|pc|pyarrow|torch)\..*",
+        r"(abc|accelerate|collections|concurrent|lightning|multiprocessing|numpy|np|os|pathlib|pc)\..*",
+    ),
+    (
+        "py:.*",
+        r"(pyarrow|ray|torch|transformers)\..*",
     ),
     ("py:.*", r".*\bT_co"),  # type variables have no page
     ("py:.*", r"fastloader(\.\w+)*\._.*"),  # nor has what is private

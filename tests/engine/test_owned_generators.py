@@ -66,3 +66,47 @@ def test_what_the_user_seeds_in_a_worker_is_left_alone(make, draw):
     owned.seed(1, 0, 0, 0)
 
     assert draw(holder.transforms[0]["rng"]) == draw(make(77))
+
+
+class Shares:
+    rng = np.random.RandomState()
+
+
+class SharesByInheritance(Shares):
+    pass
+
+
+class Holds:
+    def __init__(self):
+        self.transforms = [SharesByInheritance()]
+
+
+def test_what_the_objects_of_a_class_share_is_seeded_too():
+    owned, draws = OwnedGenerators(Holds()), []
+
+    for task in ((1, 0, 0, 0), (1, 0, 0, 1), (1, 0, 0, 0)):
+        owned.seed(*task)
+        draws.append(Shares.rng.rand())
+
+    assert draws[0] != draws[1]
+    assert draws[0] == draws[2]
+
+
+def test_what_a_class_shares_draws_the_same_wherever_it_was_imported():
+    draws = []
+    for seed in (1, 2):
+        Shares.rng.seed(seed)
+        OwnedGenerators(Holds()).seed(1, 0, 0, 0)
+        draws.append(Shares.rng.rand())
+
+    assert draws[0] == draws[1]
+
+
+def test_what_a_class_shares_is_left_alone_once_seeded():
+    owned = OwnedGenerators(Holds())
+    Shares.rng.seed(77)
+
+    owned.leave_changed(Holds())
+    owned.seed(1, 0, 0, 0)
+
+    assert Shares.rng.rand() == np.random.RandomState(77).rand()
