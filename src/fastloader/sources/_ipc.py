@@ -110,9 +110,10 @@ class IpcTable:
             numbers = np.unique(np.searchsorted(self._starts, rows, "right") - 1).tolist()
         wanted = [f"{column}.{field}" for field in fields]
         sizes = np.diff(self._starts).tolist()
+        reader = self._reader([column])
         for number in numbers:
             size = sizes[number]
-            images = self._read_batch(number, column, wanted)
+            images = self._read_batch(reader, number, column, wanted)
             validity = images.buffers()[0]
             if len(images) != size or (validity is not None and 8 * validity.size < size):
                 raise SourceError(
@@ -129,11 +130,13 @@ class IpcTable:
                 pa.RecordBatch.from_arrays(parts, list(fields)),
             )
 
-    def _read_batch(self, number: int, column: str, wanted: list[str]) -> pa.StructArray:
+    def _read_batch(
+        self, reader: ipc.RecordBatchFileReader, number: int, column: str, wanted: list[str]
+    ) -> pa.StructArray:
         header = self._headers[number]
         paths = self._buffer_paths
         if not header.is_compressed or paths is None or len(paths) != header.num_buffers:
-            return self._reader([column]).get_batch(number).column(column)
+            return reader.get_batch(number).column(column)
         # Arrow would decompress everything, also pixels when only sizes are asked for.
         is_kept = np.array([
             path == column or any(f"{path}.".startswith(f"{one}.") for one in wanted)
