@@ -228,7 +228,16 @@ def _iterator(
         deliveries=deliveries,
         position=begun.position,
         order=begun.order.batches,
+        renew=partial(_renewed, loader),
     )
+
+
+def _renewed(loader: Any, close: Callable[[], None]) -> LoaderIterator | None:
+    if not loader._epochs.is_overtaken(loader):  # noqa: SLF001
+        return None
+    close()  # first, so that the next pass gets the same workers
+    renewed: LoaderIterator = loader._get_iterator()  # noqa: SLF001
+    return renewed
 
 
 def _ignore(_is_healthy: bool) -> None:

@@ -110,6 +110,16 @@ class Epochs:
             partial(self._teller.remind, loader.dataset, epoch),
         )
 
+    def is_overtaken(self, loader: Any) -> bool:
+        """Return whether somebody has set an epoch since the latest pass began.
+
+        Frameworks do, between asking for an iterator and for its first batch.
+
+        Args:
+            loader: The loader.
+        """
+        return self._teller.epoch_set_by_hand(loader) is not None
+
     def state_dict(self, loader: Any) -> dict[str, Any]:
         """Return where the consumer of the pass that began last is.
 

@@ -32,6 +32,8 @@ class LoaderIterator(BaseIterator):
         deliveries: What became of the tasks behind the batches of the stream, in its order.
         position: Kept up to date with what the consumer has got.
         order: Of the epoch.
+        renew: Called before the first batch with what closes this iterator. Returns the iterator
+            to go on as, having closed this one, where somebody has chosen another epoch since.
     """
 
     def __init__(
@@ -47,6 +49,7 @@ class LoaderIterator(BaseIterator):
         deliveries: Deliveries,
         position: EpochPosition,
         order: DrawnBatches,
+        renew: "Callable[[Callable[[], None]], LoaderIterator | None]",
     ) -> None:
         self._stream = stream
         self._dataset = dataset
@@ -58,6 +61,7 @@ class LoaderIterator(BaseIterator):
         self._deliveries = deliveries
         self._position = position
         self._order = order
+        self._renew: Callable[[Callable[[], None]], LoaderIterator | None] | None = renew
         self._num_yielded = 0
         self._is_closed = False
 
@@ -71,6 +75,8 @@ class LoaderIterator(BaseIterator):
         """
         if self._is_closed:
             raise StopIteration
+        if self._renew is not None:
+            self._renew_once(self._renew)
         try:
             batch = next(self._stream)
         except StopIteration:
@@ -86,6 +92,15 @@ class LoaderIterator(BaseIterator):
         if self._reported_length is not None and self._num_yielded > self._reported_length:
             self._warn_of_length(self._reported_length)
         return batch if self._transform is None else self._transform(batch)
+
+    def _renew_once(
+        self, renew: "Callable[[Callable[[], None]], LoaderIterator | None]"
+    ) -> None:
+        self._renew = None
+        fresh = renew(self.close)
+        if fresh is not None:
+            self.__dict__.update(fresh.__dict__, _renew=None)
+            fresh.__dict__["_is_closed"] = True  # its stream is ours now
 
     def _advance(self, *, to_end: bool) -> None:
         # Stages may be ahead of the consumer, but keep the order: the next batch is the next

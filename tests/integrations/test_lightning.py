@@ -170,6 +170,33 @@ def test_a_run_goes_on_at_the_batch_of_its_checkpoint(tmp_path, step, num_worker
         assert again.dataset.num_batches_read == 18 - step
 
 
+class SaveAfter(lightning.Callback):
+    """Saves a checkpoint at the end of an epoch."""
+
+    def __init__(self, epoch, path):
+        self.epoch = epoch
+        self.path = path
+
+    def on_train_epoch_end(self, trainer, *unused):
+        if trainer.current_epoch == self.epoch:
+            trainer.save_checkpoint(self.path)
+
+
+@pytest.mark.parametrize("num_workers", [0, pytest.param(1, marks=pytest.mark.multiprocess)])
+def test_a_run_goes_on_with_the_epoch_after_its_checkpoint(tmp_path, num_workers):
+    def loader():
+        options = {"num_workers": num_workers, "persistent_workers": False}
+        return FastLoader(BatchedRows(), 4, shuffle=True, seed=7, **options)
+
+    path, whole, rest = tmp_path / "after.ckpt", Model(), Model()
+    new_trainer(max_epochs=3, callbacks=[SaveAfter(0, path)]).fit(whole, loader())
+    new_trainer(max_epochs=3).fit(rest, loader(), ckpt_path=path)
+
+    assert [rest.trained_on[epoch] for epoch in (1, 2)] == [
+        whole.trained_on[epoch] for epoch in (1, 2)
+    ]
+
+
 # Two processes
 
 

@@ -182,3 +182,25 @@ def test_an_epoch_that_was_set_before_there_was_a_loader_is_followed():
     dataset.set_epoch(4)
 
     assert epochs_seen(FastLoader(dataset, 2, num_workers=0)) == {4}
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_an_epoch_that_is_set_after_iter_is_followed_too(num_workers):
+    loader = FastLoader(Epochs(), 2, shuffle=True, seed=5, **fork(num_workers))
+    iterator = iter(loader)
+
+    loader.sampler.set_epoch(6)
+
+    assert epochs_seen(iterator) == {6}
+    assert epochs_seen(loader) == {7}
+
+
+def test_workers_live_on_when_an_epoch_is_set_after_iter():
+    loader = FastLoader(Epochs(), 2, shuffle=True, seed=5, **fork(2))
+    iterator = iter(loader)
+    pids = [process.pid for process in iterator._workers]
+
+    loader.sampler.set_epoch(6)
+    next(iterator)
+
+    assert [process.pid for process in iterator._workers] == pids
