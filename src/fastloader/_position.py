@@ -36,11 +36,11 @@ class EpochPosition(ABC):
         """
 
     @abstractmethod
-    def finish(self, sampler_state: Any) -> None:
+    def finish(self, sampler_state: bytes | None) -> None:
         """Note that the consumer has seen the end of the epoch.
 
         Args:
-            sampler_state: Of the sampler at the end of its order.
+            sampler_state: Of the sampler at the end of its order, pickled.
         """
 
 
@@ -81,9 +81,16 @@ class MapPosition(EpochPosition):
         origin: Origin = Origin(),
     ) -> None:
         super().__init__(epoch, start, num_batches=num_batches)
-        self.sampler_state = sampler_state
         self.origin = origin
-        self._beyond: dict[int, Any] = dict.fromkeys(done, sampler_state)
+        self._state: bytes | None = None
+        if sampler_state is not None:
+            self._state = pickle.dumps(sampler_state, pickle.HIGHEST_PROTOCOL)
+        self._beyond: dict[int, bytes | None] = dict.fromkeys(done, self._state)
+
+    @property
+    def sampler_state(self) -> Any:
+        """What the ``state_dict`` of the sampler returned at this place; None without one."""
+        return None if self._state is None else pickle.loads(self._state)  # noqa: S301 - of this process
 
     @property
     def done(self) -> list[int]:
@@ -93,18 +100,18 @@ class MapPosition(EpochPosition):
     def advance(self, delivery: Delivery) -> None:
         """Note that the consumer is past a batch, in order or not."""
         if delivery.number == self.num_batches and not self._beyond:
-            self.sampler_state = delivery.sampler_state
+            self._state = delivery.sampler_state
             self.num_batches += 1
             return
         self._beyond[delivery.number] = delivery.sampler_state
         while self.num_batches in self._beyond:
-            self.sampler_state = self._beyond.pop(self.num_batches)
+            self._state = self._beyond.pop(self.num_batches)
             self.num_batches += 1
 
-    def finish(self, sampler_state: Any) -> None:
+    def finish(self, sampler_state: bytes | None) -> None:
         """Note that the consumer has seen the end of the epoch."""
         self.is_finished = True
-        self.sampler_state = sampler_state
+        self._state = sampler_state
 
 
 class StreamPosition(EpochPosition):
@@ -143,7 +150,7 @@ class StreamPosition(EpochPosition):
             self.num_batches += 1
             self.next_worker = (delivery.worker + 1) % max(1, self.num_workers)
 
-    def finish(self, sampler_state: Any) -> None:  # noqa: ARG002 - no sampler decides
+    def finish(self, sampler_state: bytes | None) -> None:  # noqa: ARG002 - no sampler decides
         """Note that the consumer has seen the end of the epoch."""
         self.is_finished = True
 

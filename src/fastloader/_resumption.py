@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Mapping
+from copy import deepcopy
 from typing import Any, NamedTuple
 
 from torch.utils.data import BatchSampler, DistributedSampler, IterableDataset
@@ -49,7 +50,8 @@ def fresh_state(loader: Any, epoch: int) -> dict[str, Any]:
     state = {**_identity(loader), "epoch": epoch, "num_batches": 0, "start": start}
     if isinstance(loader.dataset, IterableDataset):
         return {**state, "workers": {}, "next_worker": 0}
-    sampler_state = decider.state_dict() if isinstance(decider, Stateful) else None
+    # A copy: samplers may give away what they go on to change.
+    sampler_state = deepcopy(decider.state_dict()) if isinstance(decider, Stateful) else None
     return {**state, "sampler": sampler_state, "done": [], "origin": [0, 0]}
 
 

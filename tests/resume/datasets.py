@@ -201,3 +201,10 @@ class Pairs(Sampler):
         order = torch.randperm(self.length).tolist()
         for first in range(0, self.length, 2):
             yield order[first : first + 2]
+
+
+class UnpicklableCountdown(Countdown):
+    """Its state cannot be saved."""
+
+    def state_dict(self):
+        return {"left": (number for number in range(self.left))}

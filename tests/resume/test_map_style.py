@@ -15,7 +15,15 @@ from torch.utils.data import (
 
 from fastloader import FastLoader
 from fastloader.errors import ResumeError
-from tests.resume.datasets import Countdown, Counted, Drawing, Numbers, Pairs, SlowFirst
+from tests.resume.datasets import (
+    Countdown,
+    Counted,
+    Drawing,
+    Numbers,
+    Pairs,
+    SlowFirst,
+    UnpicklableCountdown,
+)
 
 
 def generator(seed=7):
@@ -367,3 +375,10 @@ def test_torchs_own_iterators_cannot_be_resumed():
 
     with pytest.raises(ResumeError, match="transport"):
         loader.state_dict()
+
+
+def test_a_sampler_whose_state_cannot_be_saved_still_gives_its_order(caplog):
+    loader = FastLoader(Numbers(), 4, sampler=UnpicklableCountdown(40), num_workers=0)
+
+    assert flat(plain(loader)) == list(range(39, -1, -1))
+    assert "state_dict of UnpicklableCountdown cannot be pickled" in caplog.text

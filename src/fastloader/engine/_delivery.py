@@ -1,7 +1,7 @@
 """What a run tells about each task that the consumer is past, so that an epoch can be resumed."""
 
 from collections import deque
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 __all__ = ["Deliveries", "Delivery"]
 
@@ -15,8 +15,8 @@ class Delivery(NamedTuple):
     """That made it; 0 without workers."""
     has_batch: bool
     """False if there was none: all samples skipped, or the share of the worker at its end."""
-    sampler_state: Any
-    """Of the sampler after it gave the batch, if it has any."""
+    sampler_state: bytes | None
+    """Of the sampler after it gave the batch, pickled, if it has any."""
     stream_point: bytes | None
     """A pickled `StreamPoint`: where an iterable dataset was after the batch."""
 

@@ -7,7 +7,6 @@ import warnings
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from fastloader.engine._death import describe_death
 from fastloader.engine._delivery import Delivery
@@ -44,7 +43,7 @@ class _Pending:
     task: Task
     worker: int
     slot: Slot
-    sampler_state: Any
+    sampler_state: bytes | None
     reply: Reply | None = None
 
 

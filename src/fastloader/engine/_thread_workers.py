@@ -51,8 +51,8 @@ class Job:
     indices: Any
     worker: int | None
     """Who must do it all, for an iterable dataset; else anybody does parts."""
-    sampler_state: Any = None
-    """Of the sampler after it gave the batch, if it has any."""
+    sampler_state: bytes | None = None
+    """Of the sampler after it gave the batch, pickled, if it has any."""
     point: bytes | None = None
     """Where the iterable dataset was after the batch; a pickled `StreamPoint`."""
     parts: list[list[Sample]] = field(default_factory=list)

@@ -1,12 +1,15 @@
 """The batches of an order with their numbers, and what their sampler said after each."""
 
-import copy
+import logging
+import pickle
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from fastloader.typing import Stateful
 
 __all__ = ["Drawn", "DrawnBatches"]
+
+logger = logging.getLogger("fastloader")
 
 
 class Drawn(NamedTuple):
@@ -16,8 +19,8 @@ class Drawn(NamedTuple):
     """Of the batch in its epoch, from 0."""
     indices: Any
     """Of its samples; a single index without batches."""
-    sampler_state: Any
-    """The state of the sampler after it gave this batch; None if it has no ``state_dict``."""
+    sampler_state: bytes | None
+    """The pickled state of the sampler after it gave this batch, if it has a ``state_dict``."""
 
 
 class DrawnBatches:
@@ -42,8 +45,8 @@ class DrawnBatches:
         self._number = first_number
         self._done = done
         self._sampler = sampler if isinstance(sampler, Stateful) else None
-        self.final_state: Any = None
-        """The state of the sampler at the end of the order."""
+        self.final_state: bytes | None = None
+        """The pickled state of the sampler at the end of the order."""
 
     def __iter__(self) -> Iterator[Drawn]:
         return self
@@ -65,6 +68,18 @@ class DrawnBatches:
             if number not in self._done:
                 return Drawn(number, indices, self._state())
 
-    def _state(self) -> Any:
-        # A copy: samplers may give away what they go on to change.
-        return None if self._sampler is None else copy.deepcopy(self._sampler.state_dict())
+    def _state(self) -> bytes | None:
+        # Not kept as it is: samplers may give away what they go on to change.
+        if self._sampler is None:
+            return None
+        try:
+            return pickle.dumps(self._sampler.state_dict(), pickle.HIGHEST_PROTOCOL)
+        except (pickle.PicklingError, TypeError, AttributeError) as error:
+            logger.warning(
+                "The state_dict of %s cannot be pickled (%s), so its order is to be drawn again "
+                "when this epoch is resumed.",
+                type(self._sampler).__name__,
+                error,
+            )
+            self._sampler = None
+            return None
