@@ -386,7 +386,36 @@ def test_a_batch_is_made_where_the_loader_wants_it_and_nothing_else_is():
 def test_the_transforms_of_the_user_are_kept():
     flip = RandomFlip()
 
-    assert Augment(Opaque(), flip).transforms == (flip,)
+    assert Augment(Opaque(), flip).transforms[0] is flip
+
+
+class Built:
+    count = 0
+
+    def __init__(self):
+        Built.count += 1
+
+    def __call__(self, image):
+        return image
+
+
+class BuiltFlip(RandomFlip):
+    def __post_init__(self):
+        Built.count += 1
+        super().__post_init__()
+
+
+@pytest.mark.parametrize("make", [Built, BuiltFlip], ids=["foreign", "ours"])
+def test_no_transform_is_built_to_read_a_sample_or_a_batch(make, monkeypatch):
+    monkeypatch.setattr(Built, "count", 0)
+    dataset = Augment(Batched(), [make(), make()], global_rng=True)
+
+    for epoch in range(2):
+        dataset.set_epoch(epoch)
+        dataset[3]
+        dataset.get_batch([1, 2])
+
+    assert Built.count == 2
 
 
 # Training mode.

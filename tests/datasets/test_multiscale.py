@@ -5,6 +5,8 @@ import weakref
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch.utils.data import default_collate
 
 from fastloader import FastLoader
@@ -155,7 +157,37 @@ def test_samples_collate_to_the_batch():
     assert torch.equal(batch["label"], expected["label"])
 
 
-@pytest.mark.parametrize("scales", [[], [0.0], [-1.0], [(0, 4)]])
+SIDES = st.integers(1, 12)
+
+
+@given(
+    sides=st.tuples(SIDES, SIDES),
+    scale=st.one_of(st.floats(0.1, 3.0), st.tuples(SIDES, SIDES)),
+    indices=st.lists(st.integers(0, 4), min_size=1, max_size=5),
+)
+def test_a_scale_of_a_batch_is_that_of_each_image(sides, scale, indices):
+    dataset = MultiScale(cells(5, sides), [scale])
+
+    [together] = dataset.scales_of(dataset.get_batch(indices))
+
+    alone = [next(dataset.scales_of(dataset.get_batch([i])))["image"][0] for i in indices]
+    torch.testing.assert_close(together["image"], torch.stack(alone))
+
+
+@given(size=st.tuples(SIDES, SIDES), to=st.tuples(SIDES, SIDES))
+def test_a_scaled_image_stays_between_its_least_and_greatest_value(size, to):
+    batch = cells(3, size).images
+
+    [scaled] = MultiScale(cells(3, size), [to]).scales_of({"image": batch, "label": 0})
+
+    low, high = batch.amin((2, 3)).float() - 1e-3, batch.amax((2, 3)).float() + 1e-3
+    assert bool((scaled["image"].amin((2, 3)) >= low).all())
+    assert bool((scaled["image"].amax((2, 3)) <= high).all())
+
+
+@pytest.mark.parametrize(
+    "scales", [[], [0.0], [-1.0], [(0, 4)], [float("nan")], [float("inf")], [(4.5, 4)], ["a"]]
+)
 def test_a_scale_must_be_a_size(scales):
     with pytest.raises(SettingsError, match="scales must be"):
         MultiScale(cells(), scales)

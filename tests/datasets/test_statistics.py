@@ -1,5 +1,6 @@
 """Statistics of channels: right, exact where they can be, and the same however they are taken."""
 
+import io
 import json
 import multiprocessing
 from functools import partial, reduce
@@ -7,7 +8,7 @@ from functools import partial, reduce
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
@@ -280,6 +281,56 @@ def test_a_masked_nan_is_no_error():
     assert statistics.count.tolist() == [3]
 
 
+@given(
+    images=hnp.arrays(
+        st.sampled_from([np.float32, np.float64]),
+        st.tuples(st.integers(1, 5), st.integers(1, 3), st.integers(1, 5), st.integers(1, 5)),
+        elements=st.one_of(st.integers(-1000, 1000), st.sampled_from([np.nan, np.inf])),
+    ),
+    seed=st.integers(0, 99),
+)
+def test_pixels_count_exactly_if_they_are_finite_and_in_the_mask(images, seed):
+    masks = np.random.default_rng(seed).random((len(images), *images.shape[2:])) < 0.8
+    keep = np.isfinite(images) & masks[:, None]
+    channels = [images[:, c][keep[:, c]].astype(np.float64) for c in range(images.shape[1])]
+    assume(all(channel.size for channel in channels))
+
+    statistics = ChannelStatistics.of(
+        list(zip(images, masks, strict=True)), field=0, mask=1, nan_policy="omit"
+    )
+
+    assert statistics.count.tolist() == [channel.size for channel in channels]
+    np.testing.assert_allclose(statistics.mean, [c.mean() for c in channels], atol=1e-9)
+    np.testing.assert_allclose(statistics.std, [c.std() for c in channels], atol=1e-9)
+
+
+@given(
+    indices=st.lists(st.integers(-9, 8), min_size=1, max_size=12),
+    make=st.sampled_from([list, np.asarray, Images, Batched]),
+)
+def test_the_samples_named_are_taken_each_as_often_as_named(indices, make):
+    images = random_images((9, 2, 3, 4), np.uint16)
+
+    statistics = ChannelStatistics.of(make(images), indices=indices)
+
+    expected = ChannelStatistics.of_images(images[indices])
+    assert statistics.moments == expected.moments
+
+
+@given(size=st.integers(1, 30), data=st.data())
+def test_a_drawn_sample_has_its_size_and_no_repeats(size, data):
+    wanted = data.draw(st.integers(1, size))
+    powers = [np.array([[[2**n]]], np.float64) for n in range(size)]
+
+    statistics = ChannelStatistics.of(
+        powers, sample_size=wanted, seed=data.draw(st.integers(0, 9))
+    )
+
+    total = round(float(statistics.mean[0]) * wanted)
+    assert statistics.count.tolist() == [wanted]
+    assert total.bit_count() == wanted  # a power that came twice would carry
+
+
 def test_squares_beyond_float64_are_an_error():
     with pytest.raises(StatisticsError, match="exceed"):
         ChannelStatistics.of([np.array([[[1e200, -1e200]]])], nan_policy="omit")
@@ -324,6 +375,10 @@ def test_workers_change_nothing():
         pytest.param({"indices": []}, "no samples", id="none"),
         pytest.param({"sample_size": 0}, "no samples", id="sample of none"),
         pytest.param({"nan_policy": "ignore"}, "nan_policy", id="policy"),
+        pytest.param({"indices": [0, 3]}, "from 0 to 3, .* 3 samples", id="index too high"),
+        pytest.param({"indices": [-4]}, "from -4 to -4", id="index too low"),
+        pytest.param({"indices": np.array([True, False, True])}, "flatnonzero", id="mask"),
+        pytest.param({"indices": [0.5]}, "whole numbers", id="fraction"),
         pytest.param({"channel_axis": -1}, "from the front", id="negative axis"),
         pytest.param({"channel_axis": 3}, r"axis 3 .* shape \(2, 4, 4\)", id="axis"),
     ],
@@ -331,6 +386,16 @@ def test_workers_change_nothing():
 def test_impossible_requests_are_explained(options, message):
     with pytest.raises(StatisticsError, match=message):
         ChannelStatistics.of(list(np.zeros((3, 2, 4, 4))), **options)
+
+
+def test_an_array_is_not_cut_short_by_indices_beyond_its_end():
+    with pytest.raises(StatisticsError, match="4 samples"):
+        ChannelStatistics.of(np.zeros((4, 1, 2, 2)), indices=range(2, 6))
+
+
+def test_a_batch_is_not_taken_with_an_unknown_policy():
+    with pytest.raises(StatisticsError, match="nan_policy must be"):
+        ChannelStatistics.of_images(np.zeros((1, 1, 2, 2)), nan_policy="skip")
 
 
 @pytest.mark.parametrize("dataset", [[], Stream([])], ids=["map", "stream"])
@@ -362,6 +427,29 @@ def test_json_gives_back_the_same(dtype, tmp_path):
     statistics.save(tmp_path / "statistics.json")
 
     assert ChannelStatistics.load(tmp_path / "statistics.json", dataset=images) == statistics
+
+
+@given(
+    images=hnp.arrays(
+        st.sampled_from([np.uint16, np.int32, np.float32, np.float64]),
+        st.tuples(st.integers(1, 4), st.integers(1, 3), st.integers(1, 4)),
+        elements=st.integers(0, 60_000),
+    )
+)
+def test_json_keeps_every_bit(images):
+    statistics = ChannelStatistics.of_images(images / 7 if images.dtype.kind == "f" else images)
+
+    assert ChannelStatistics.from_json(statistics.to_json()) == statistics
+
+
+def test_json_says_what_it_is_of():
+    images = [np.zeros((2, 3, 4), np.uint8)] * 5
+
+    document = json.loads(ChannelStatistics.of(images).to_json())
+
+    assert (document["schema"], document["version"]) == ("fastloader.channel_statistics", 1)
+    assert document["count"] == [60, 60]
+    assert document["fingerprint"] == ChannelStatistics.of(images).fingerprint
 
 
 @pytest.mark.parametrize(
@@ -408,7 +496,13 @@ GOOD = json.loads(ChannelStatistics.of_images(np.arange(8.0).reshape(2, 1, 2, 2)
         pytest.param("{}", id="no keys"),
         pytest.param(json.dumps({**GOOD, "version": 99}), id="later version"),
         pytest.param(json.dumps({**GOOD, "schema": "another"}), id="other schema"),
+        pytest.param(json.dumps({**GOOD, "channel_axis": -1}), id="negative axis"),
+        pytest.param(json.dumps({**GOOD, "channel_axis": "first"}), id="axis in words"),
+        pytest.param(json.dumps({**GOOD, "fingerprint": 3}), id="fingerprint"),
         pytest.param(json.dumps({**GOOD, "moments": 3}), id="no moments"),
+        pytest.param(
+            json.dumps({**GOOD, "moments": {**GOOD["moments"], "counts": [0]}}), id="no pixels"
+        ),
         pytest.param(
             json.dumps({**GOOD, "moments": {**GOOD["moments"], "means": [1.0, 2.0]}}),
             id="unequal lists",
@@ -456,3 +550,19 @@ def test_nothing_is_printed_when_piped(capsys):
     ChannelStatistics.of([np.zeros((1, 2, 2))])
 
     assert capsys.readouterr() == ("", "")
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize("progress", [True, False])
+def test_a_bar_is_shown_on_a_terminal_unless_it_is_switched_off(progress, monkeypatch):
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stderr", terminal)
+    monkeypatch.setattr("fastloader.datasets._statistics._PROGRESS_DELAY_SECONDS", 0)
+
+    ChannelStatistics.of([np.zeros((1, 2, 2))], progress=progress)
+
+    assert ("Channel statistics: 100%" in terminal.getvalue()) is progress

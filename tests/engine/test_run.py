@@ -13,6 +13,7 @@ from torch.utils.data import default_collate
 
 from fastloader._buffers import BufferPool
 from fastloader._seeding import DrawScope
+from fastloader.datasets import Augment
 from fastloader.engine import (
     BatchMaker,
     FetchPlan,
@@ -34,6 +35,15 @@ from tests.engine.datasets import (
     Stream,
     Unsendable,
 )
+
+
+class WithLock:
+    def __init__(self):
+        self.fn = threading.Lock()
+
+    def __call__(self, image):
+        return image
+
 
 pytestmark = [pytest.mark.multiprocess, pytest.mark.usefixtures("no_leaks")]
 
@@ -240,6 +250,21 @@ def test_a_batch_that_cannot_be_sent_is_an_error_at_once(open_pool):
 
     with pytest.raises(UnpicklableError, match="cannot be sent"):
         next(start(pool, in_fours(8)))
+
+
+@pytest.mark.parametrize("method", ["forkserver", "spawn"])
+def test_what_cannot_be_pickled_is_named_before_a_worker_starts(open_pool, method, monkeypatch):
+    started = []
+    context = multiprocessing.get_context(method)
+    monkeypatch.setattr(type(context).Process, "start", started.append)
+    dataset = Augment(Images(8), [abs, abs, WithLock()])
+
+    # A pool that is half made must also vanish without a word.
+    with pytest.raises(UnpicklableError, match=r"but dataset\.transforms\[2\]\.fn \(a _thread"):
+        open_pool(dataset, method=method)
+
+    gc.collect()
+    assert started == []
 
 
 def test_batches_that_cannot_be_sent_can_be_made_here(open_pool):

@@ -2,6 +2,7 @@
 
 import random
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -170,6 +171,20 @@ def test_a_stream_that_every_worker_repeats_is_found():
 
 def test_a_divided_stream_passes():
     assert failed(check_dataset(Stream(divide=True))) == {}
+
+
+class Slow(Good):
+    def __getitem__(self, index):
+        time.sleep(0.01)
+        return np.zeros((3, 5), np.float32)
+
+
+def test_the_cost_is_told_in_time_and_size():
+    report = check_dataset(Slow(), num_samples=2)
+
+    [cost] = [check.detail for check in report.checks if check.name == "cost of a sample"]
+    assert float(cost.split(" ms")[0]) >= 10
+    assert "60 bytes" in cost
 
 
 def test_an_empty_dataset_passes():

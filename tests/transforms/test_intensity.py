@@ -200,8 +200,9 @@ def test_integers_are_rounded_and_end_at_the_bounds_of_their_type(dtype):
         (lambda: GaussianNoise((-0.1, 0.1)), "std must be .* of at least 0"),
         (lambda: GaussianBlur(-1), "sigma must be .* of at least 0"),
         (lambda: RandomScale(clamp=(1, 0)), "clamp must be"),
+        (lambda: GaussianNoise(clamp=1.0), "clamp must be a pair"),
     ],
-    ids=range(8),
+    ids=range(9),
 )
 def test_a_wrong_argument_is_named(make, message):
     with pytest.raises(SettingsError, match=message):

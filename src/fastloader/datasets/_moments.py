@@ -170,6 +170,10 @@ def moments_from_dict(values: Any) -> Moments:
         raise StatisticsError(f"Expected moments of pixels, but got {error!r}.") from error
     if len({len(column) for column in columns}) != 1:
         raise StatisticsError("Expected moments of as many channels in each list.")
+    if not columns[0] or min(columns[0]) < 1:
+        raise StatisticsError(
+            f"Expected channels of 1 pixel or more, but got counts {list(columns[0])}."
+        )
     return cast("Moments", kind(*columns))
 
 

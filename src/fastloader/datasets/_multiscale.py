@@ -1,6 +1,8 @@
 """One image at several scales, which are made from the batch one after the other."""
 
+import math
 from collections.abc import Iterator, Sequence
+from numbers import Integral, Real
 from typing import Any, TypeAlias
 
 import torch
@@ -74,10 +76,10 @@ class MultiScale(DatasetWrapper):
         self.scales = tuple(scales)
         self.statistics = statistics
         self.labels = labels
-        sizes = [size for s in self.scales for size in (s if isinstance(s, tuple) else (s,))]
-        if not sizes or min(sizes) <= 0:
+        if not self.scales or not all(map(_is_scale, self.scales)):
             raise SettingsError(
-                f"scales must be factors or sizes above 0, but got {list(scales)}."
+                "scales must be factors above 0, or sizes in whole pixels such as (64, 64), but "
+                f"got {list(scales)}."
             )
 
     def transform_sample(self, sample: Sample, index: Any) -> Sample:  # noqa: ARG002
@@ -167,6 +169,12 @@ def _resize_labels(labels: torch.Tensor, size: tuple[int, ...]) -> torch.Tensor:
         centres = (torch.arange(new, device=labels.device) + 0.5) * (old / new)
         labels = labels.index_select(axis, centres.long().clamp_(max=old - 1))
     return labels
+
+
+def _is_scale(scale: Any) -> bool:
+    if isinstance(scale, tuple):
+        return all(isinstance(length, Integral) and int(length) > 0 for length in scale)
+    return isinstance(scale, Real) and 0 < float(scale) < math.inf
 
 
 def _size(size: Sequence[int], scale: Scale) -> tuple[int, ...]:

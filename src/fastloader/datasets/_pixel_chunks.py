@@ -58,6 +58,12 @@ class PixelReader:
     """Where the mask is, true for pixels that count; None: all count."""
     nan_policy: NanPolicy = "raise"
 
+    def __post_init__(self) -> None:
+        if self.nan_policy not in {"raise", "omit"}:
+            raise StatisticsError(
+                f'nan_policy must be "raise" or "omit", but got {self.nan_policy!r}.'
+            )
+
     @classmethod
     def for_samples_like(
         cls,

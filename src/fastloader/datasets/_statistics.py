@@ -127,10 +127,6 @@ class ChannelStatistics:
         Raises:
             StatisticsError: If there are no pixels, or they cannot be used.
         """
-        if nan_policy not in {"raise", "omit"}:
-            raise StatisticsError(
-                f'nan_policy must be "raise" or "omit", but got {nan_policy!r}.'
-            )
         find_reader = partial(
             PixelReader.for_samples_like,
             field=field,
@@ -253,7 +249,8 @@ class ChannelStatistics:
             "version": _VERSION,
             "fingerprint": self.fingerprint,
             "channel_axis": self.channel_axis,
-            "mean": self.mean.tolist(),  # these two for readers
+            "count": self.count.tolist(),  # these three for readers
+            "mean": self.mean.tolist(),
             "std": self.std.tolist(),
             "moments": asdict(self.moments),
         }
@@ -281,6 +278,10 @@ class ChannelStatistics:
             ) from error
         if kind != (_SCHEMA, _VERSION):
             raise StatisticsError(f"Expected {(_SCHEMA, _VERSION)}, but the file has {kind}.")
+        if not (axis is None or (type(axis) is int and axis >= 0)):
+            raise StatisticsError(f"Expected an axis from 0 or null, but got {axis!r}.")
+        if not (name is None or isinstance(name, str)):
+            raise StatisticsError(f"Expected a fingerprint or null, but got {name!r}.")
         return cls(moments_from_dict(moments), axis, name)
 
     def save(self, path: str | Path) -> None:
@@ -327,6 +328,8 @@ def _choose(
     size: int, indices: Sequence[int] | None, sample_size: int | None, seed: int
 ) -> Sequence[int]:
     chosen = range(size) if indices is None else indices
+    if indices is not None:
+        _check_indices(indices, size)
     if sample_size is not None and sample_size < len(chosen):
         generator = np.random.default_rng(seed)
         drawn = generator.choice(len(chosen), max(sample_size, 0), replace=False)
@@ -335,6 +338,27 @@ def _choose(
     if len(chosen) == 0:
         raise StatisticsError("There are no samples to take statistics of.")
     return chosen
+
+
+def _check_indices(indices: Sequence[int], size: int) -> None:
+    """Check indices before anything is read: a slice of an array would come out short.
+
+    Raises:
+        StatisticsError: If they are no whole numbers, or lie outside of the dataset.
+    """
+    numbers = np.asarray(indices)
+    if numbers.size == 0:
+        return  # said by the caller
+    if numbers.dtype.kind not in "iu" or numbers.ndim != 1:
+        raise StatisticsError(
+            "indices must be whole numbers in one row, but got dtype "
+            f"{numbers.dtype} and shape {numbers.shape}: of a mask take np.flatnonzero."
+        )
+    low, high = int(numbers.min()), int(numbers.max())
+    if low < -size or high >= size:
+        raise StatisticsError(
+            f"indices go from {low} to {high}, but the dataset has {size} samples."
+        )
 
 
 _Parts: TypeAlias = tuple[int | None, int | None, Iterable[Moments]]

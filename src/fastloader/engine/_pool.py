@@ -93,6 +93,9 @@ class WorkerPool:
 
     def __init__(self, plan: FetchPlan, options: PoolOptions) -> None:
         self.options = options
+        # These may raise, so they come before there is anything to close.
+        warn_of_hazards(plan.dataset, forks=self._forks)
+        self._launch = self._make_launch(plan)
         self.arena = Arena(options.pin)
         self.live_state = LiveState(None, None)
         """What the workers' copies of a `LiveDataset` were last told."""
@@ -101,8 +104,6 @@ class WorkerPool:
         self._runs = NO_RUN
         self._abandoned: dict[tuple[int, int], list[Slot]] = {}
         self._is_closed = False
-        warn_of_hazards(plan.dataset, forks=self._forks)
-        self._launch = self._make_launch(plan)
         self._selector = selectors.DefaultSelector()
         self._members: list[_Member] = []
         self.cancel_run()

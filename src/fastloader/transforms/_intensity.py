@@ -7,6 +7,7 @@ import numpy as np
 import torch
 
 from fastloader._keyed import Draws
+from fastloader.errors import SettingsError
 from fastloader.transforms._blocks import blocks
 from fastloader.transforms._bounds import Bounds, check_bounds, draw_between
 from fastloader.transforms._pixels import as_native, empty_images, per_image
@@ -185,8 +186,16 @@ def _raise(values: Any, exponents: Any) -> None:
 
 
 def _check_clamp(clamp: tuple[float, float] | None) -> None:
-    if clamp is not None:
-        check_bounds("clamp", clamp)
+    """Check a range to cut off at.
+
+    Raises:
+        SettingsError: If it is no ascending pair.
+    """
+    if clamp is None:
+        return
+    if not isinstance(clamp, tuple | list):
+        raise SettingsError(f"clamp must be a pair (low, high) or None, but got {clamp!r}.")
+    check_bounds("clamp", clamp)
 
 
 def _clamped(values: torch.Tensor, clamp: tuple[float, float] | None) -> torch.Tensor:

@@ -1,6 +1,7 @@
 """SpecAugment: masks over time and frequency of a spectrogram."""
 
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Final, Literal, Self, TypeAlias
 
 import numpy as np
@@ -82,8 +83,11 @@ class SpecAugment(MaskTransform):
             "max_time_steps",
             "num_time_masks",
         ):
-            if getattr(self, name) < 0:
-                raise SettingsError(f"{name} must be 0 or more, but got {getattr(self, name)}.")
+            number = getattr(self, name)
+            if not isinstance(number, Integral) or number < 0:
+                raise SettingsError(
+                    f"{name} must be 0 or more, a whole number, but got {number!r}."
+                )
         for name in ("max_frequency_share", "max_time_share", "max_total_share"):
             check_probability(name, getattr(self, name))
 
