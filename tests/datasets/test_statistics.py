@@ -501,6 +501,14 @@ GOOD = json.loads(ChannelStatistics.of_images(np.arange(8.0).reshape(2, 1, 2, 2)
         pytest.param(json.dumps({**GOOD, "fingerprint": 3}), id="fingerprint"),
         pytest.param(json.dumps({**GOOD, "moments": 3}), id="no moments"),
         pytest.param(
+            json.dumps({**GOOD, "moments": {**GOOD["moments"], "means": [float("nan")]}}),
+            id="mean that is no number",
+        ),
+        pytest.param(
+            json.dumps({**GOOD, "moments": {**GOOD["moments"], "squares": [-1.0]}}),
+            id="negative variance",
+        ),
+        pytest.param(
             json.dumps({**GOOD, "moments": {**GOOD["moments"], "counts": [0]}}), id="no pixels"
         ),
         pytest.param(

@@ -1,10 +1,13 @@
 import copy
 import multiprocessing
 import pickle
+from functools import reduce
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch.utils.data import (
     ConcatDataset,
     DataLoader,
@@ -102,13 +105,16 @@ def test_the_index_reaches_the_override():
     assert AddIndex(Opaque())[3][0].unique().item() == 6
 
 
-@pytest.mark.parametrize("wrapper", [Invert, InvertOne])
-def test_a_batch_equals_its_samples(wrapper):
-    dataset = wrapper(Batched())
+@given(
+    wrappers=st.lists(st.sampled_from([Invert, InvertOne, DatasetWrapper]), max_size=4),
+    indices=st.lists(st.integers(0, 7), min_size=1, max_size=6),
+)
+def test_a_batch_equals_its_samples_through_any_wrappers(wrappers, indices):
+    dataset = reduce(lambda base, wrapper: wrapper(base), wrappers, Batched())
 
-    batch = dataset.get_batch([3, 1, 3])
+    batch = dataset.get_batch(indices)
 
-    assert is_same(batch, default_collate([dataset[3], dataset[1], dataset[3]]))
+    assert is_same(batch, default_collate([dataset[index] for index in indices]))
 
 
 def test_reading_many_samples_in_one_call_equals_reading_each():

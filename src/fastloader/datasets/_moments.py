@@ -9,6 +9,7 @@ Computing Sample Variances", 1979 (Stanford STAN-CS-79-773).
 """
 
 import functools
+import math
 import operator
 import threading
 from collections.abc import Iterator, Sequence
@@ -174,7 +175,15 @@ def moments_from_dict(values: Any) -> Moments:
         raise StatisticsError(
             f"Expected channels of 1 pixel or more, but got counts {list(columns[0])}."
         )
-    return cast("Moments", kind(*columns))
+    moments = cast("Moments", kind(*columns))
+    if not all(map(math.isfinite, moments.means)) or not all(
+        0 <= square < math.inf for square in moments.squares
+    ):
+        raise StatisticsError(
+            "Expected finite means and sums of squared deviations of at least 0, but got means "
+            f"{moments.means} and sums {moments.squares}."
+        )
+    return moments
 
 
 def _added(first: tuple[int, ...], second: tuple[int, ...]) -> tuple[int, ...]:
