@@ -7,7 +7,7 @@ RUN := $(VENV)/bin/python -m
 REQUIREMENTS := pyproject.toml constraints/ci.txt
 
 .DEFAULT_GOAL := check
-.PHONY: demo test check lint format layers types spelling docs examples bench-smoke wheel ci clean
+.PHONY: demo test check lint format layers types spelling docs examples bench-smoke wheel launches ci clean
 
 ## What a user runs
 
@@ -55,8 +55,11 @@ wheel: $(VENV)/dev.stamp  ## Build the wheel and use it without the sources
 	@cd $(VENV)/wheel && PYTHONPATH=. ../bin/python -c "import fastloader; \
 	  assert '/wheel/' in fastloader.__file__, fastloader.__file__"
 
+launches: $(VENV)/dev.stamp  ## Ranks started by torchrun: 2, 3, 4, and two nodes of two
+	@$(RUN) pytest --quiet -m "slow and not gpu" tests/distributed
+
 ci: DEMO_OPTIONS := --epochs 2
-ci: check docs wheel bench-smoke demo  ## All but the tests, which .ci/run runs last
+ci: check docs wheel bench-smoke launches demo  ## All but the tests, which .ci/run runs last
 
 clean:
 	rm -rf $(VENV) dist docs/_build demo-output .pytest_cache .mypy_cache .ruff_cache .hypothesis
