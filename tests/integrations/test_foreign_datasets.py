@@ -97,7 +97,8 @@ def test_monai_draws_do_not_depend_on_the_number_of_workers(kind):
     images = torch.cat([batch[0] for batch in alone])
     labels = torch.cat([batch[1] for batch in alone])
     noise = images - labels[:, None, None, None]
-    assert torch.pdist(noise.flatten(1)).min() > 0.01  # no two samples have the same
+    # No two samples have the same, beyond what rounding does to it.
+    assert torch.pdist(noise.flatten(1)).min() > 1e-4
 
 
 # torchvision

@@ -1,5 +1,6 @@
 """A Parquet file by path or URL: opened where it is read, never carried to another process."""
 
+import weakref
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
@@ -160,8 +161,17 @@ class ParquetHandle:
                     self.path, buffer_size=_READ_BUFFER_BYTES, pre_buffer=False, **options
                 )
             system, path = self._location.file_system()
-            # Few large requests beside each other, where each takes its time.
-            return pq.ParquetFile(system.open_input_file(path), pre_buffer=True, **options)
+            stream = system.open_input_file(path)
+            try:
+                # Few large requests beside each other, where each takes its time.
+                file = pq.ParquetFile(stream, pre_buffer=True, **options)
+            except BaseException:
+                stream.close()
+                raise
+            # Nobody else closes it when the file is let go of: not Arrow, for file systems in
+            # Python.
+            weakref.finalize(file, stream.close).atexit = False
+            return file
 
     def _read_fingerprint(self) -> str:
         """Hash the footer and what the file system knows of the file.
