@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from torch.utils.data import BatchSampler, DistributedSampler, IterableDataset
 
+from fastloader._lengths import length_if_known
 from fastloader._position import EpochPosition, MapPosition, Origin, StreamPosition
 from fastloader.engine import StreamPoint
 from fastloader.errors import ResumeError
@@ -272,19 +273,12 @@ def _identity(loader: Any) -> dict[str, Any]:
     return {
         "version": _VERSION,
         "seed": loader.seed,
-        "dataset_length": None if is_iterable else _length(dataset),
+        "dataset_length": None if is_iterable else length_if_known(dataset),
         "batch_size": batch_size,
         "order": None if is_iterable else whole_order(decider),
         "num_ranks": decider.num_replicas if isinstance(decider, DistributedSampler) else 1,
         "num_workers": loader.num_workers,
     }
-
-
-def _length(dataset: Any) -> int | None:
-    try:
-        return len(dataset)
-    except (TypeError, NotImplementedError):
-        return None
 
 
 def _shape(state: Mapping[str, Any]) -> tuple[Any, Any]:

@@ -8,6 +8,7 @@ from typing import Any
 from torch.utils.data import DataLoader
 
 from fastloader._epoch_teller import EpochTeller
+from fastloader._lengths import length_if_known
 from fastloader.errors import EmptyEpochError, ResumeError
 from fastloader.mixing._mixture import Mixture
 from fastloader.mixing._passes import PassCounter, count_turns
@@ -155,7 +156,7 @@ class LoadersMix:
         )
 
     def _lengths(self) -> list[int | None]:
-        return [_length_of(loader) for loader in self.loaders.values()]
+        return [length_if_known(loader) for loader in self.loaders.values()]
 
 
 @dataclass
@@ -229,13 +230,6 @@ class _LoadersEpoch:
             "generator can be gone through once only: give a loader, a dataset, or an object "
             "whose __iter__ begins again."
         )
-
-
-def _length_of(loader: Any) -> int | None:
-    try:
-        return len(loader)
-    except (TypeError, NotImplementedError):
-        return None
 
 
 def _tell_epoch(loader: Any, number: int) -> None:

@@ -15,6 +15,7 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
+from fastloader._lengths import length_if_known
 from fastloader.errors import EmptyEpochError
 from fastloader.sampling._base_seed import draw_seed, draws_on_cpu, peek_seed
 from fastloader.sampling._compact import compact_sampler
@@ -170,11 +171,8 @@ def check_any_batch(batch_sampler: Iterable[Any] | None) -> None:
     """
     if type(batch_sampler) is not BatchSampler or not batch_sampler.drop_last:
         return
-    try:
-        num_samples = len(batch_sampler.sampler)  # type: ignore[arg-type]
-    except (TypeError, NotImplementedError):
-        return
-    if 0 < num_samples < batch_sampler.batch_size:
+    num_samples = length_if_known(batch_sampler.sampler)
+    if num_samples is not None and 0 < num_samples < batch_sampler.batch_size:
         raise EmptyEpochError(
             f"drop_last=True leaves no batch: {num_samples} samples do not fill one of "
             f"batch_size={batch_sampler.batch_size}. Lower batch_size, or set drop_last=False."

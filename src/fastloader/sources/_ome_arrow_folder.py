@@ -16,7 +16,7 @@ from fastloader.sources._chunk_table import ChunkTable, column_integers, require
 from fastloader.sources._column_values import column_values
 from fastloader.sources._conditions import columns_of, matching_rows
 from fastloader.sources._jobs import run_job
-from fastloader.sources._ome_arrow_layout import SIZES
+from fastloader.sources._ome_arrow_layout import SIZES, listed
 from fastloader.sources._ome_arrow_table import PIXEL_TYPES
 from fastloader.sources._parquet_handle import ParquetHandle
 from fastloader.sources._protocol import ColumnValues, ImageTable, WritePixels
@@ -126,7 +126,7 @@ class OmeArrowFolder:
         if name not in self._column_names:
             raise SourceError(
                 f"{self._images_file.path} has no column {name!r} beside its images; it has "
-                f"{', '.join(map(repr, self._column_names))}."
+                f"{listed(self._column_names)}."
             )
         return column_values(self._read_images_column(name))
 
