@@ -2,12 +2,12 @@
 
 import inspect
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from multiprocessing.context import BaseContext
-from typing import Any, Literal, Never, TypeVar, cast
+from typing import Any, Literal, Never, TypeVar
 
 import torch
-from torch.utils.data import DataLoader, Dataset, Sampler
+from torch.utils.data import Dataset, Sampler
 
 from fastloader._choose import GivenOptions, choose_settings
 from fastloader._epoch import EpochOpener
@@ -22,13 +22,13 @@ from fastloader._given import (
     warn_of_many_workers,
 )
 from fastloader._machine import read_machine
+from fastloader._resumable import ResumableLoader
 from fastloader._settings import Auto, LoaderSettings, Transport
 from fastloader._stream_share import share_stream
 from fastloader._torch_internals import BaseIterator
-from fastloader._traits import describe_dataset, is_data_pipe
+from fastloader._traits import describe_dataset
 from fastloader.datasets._resident import preferred_residence
 from fastloader.engine import SkippedSample
-from fastloader.errors import ResumeError, SettingsError
 from fastloader.sampling._epoch_order import check_any_batch
 from fastloader.sampling._given_order import Distributed, GivenOrder, resolve_order
 
@@ -39,7 +39,7 @@ T_co = TypeVar("T_co", covariant=True)
 logger = logging.getLogger("fastloader")
 
 
-class FastLoader(DataLoader[T_co]):
+class FastLoader(ResumableLoader[T_co]):
     """A `torch.utils.data.DataLoader` that is fast without tuning.
 
     Takes everything that `DataLoader` takes, in the same order and with the same meaning;
@@ -297,90 +297,6 @@ class FastLoader(DataLoader[T_co]):
         if self._iterates_otherwise():
             return super()._get_iterator()
         return self._opener.open(self, self._epochs.begin(self))
-
-    def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch that the next pass reads; the passes after it count on from there.
-
-        Nobody has to: each pass is the next epoch by itself. The sampler, the sampler of the
-        batch sampler, the dataset, what it wraps and its copies in workers are told, as far as
-        they have a method of this name. A framework or user who calls ``set_epoch`` of the
-        sampler or dataset instead, where it keeps the number as ``epoch``, is followed.
-
-        Args:
-            epoch: Number of the epoch, from 0.
-
-        Raises:
-            SettingsError: If `epoch` is negative.
-        """
-        if epoch < 0:
-            raise SettingsError(f"epoch must be 0 or more, but got {epoch}.")
-        self._epochs.set_epoch(self, epoch)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return where the consumer of the latest pass is, to go on from there later.
-
-        Batches that the consumer has got count; those made ahead are made again. After the last
-        batch, but before the end of the loop, nothing of the epoch is left; after the loop the
-        state is that before the next epoch. The names and the meaning are those of torchdata's
-        `StatefulDataLoader`.
-
-        With map-style data, what is left is the same for any number of workers, and for
-        another batch size or number of ranks where sampler and batch sampler are torch's or
-        `fastloader.sampling`'s. An iterable dataset and a sampler are asked for their own
-        ``state_dict``, if they have one: the dataset in its workers, after each batch.
-
-        Returns:
-            Strings, numbers, lists and dictionaries, besides what datasets and samplers
-            return; it can be pickled, and saved by `torch.save`.
-
-        Raises:
-            ResumeError: If batches come in torch's own way, which cannot be resumed
-                (``transport="torch"``, data pipes).
-        """
-        if self._iterates_otherwise():
-            return cast("dict[str, Any]", self._state_of_other("state_dict")())
-        return self._epochs.state_dict(self)
-
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Let the next pass go on from a saved state; samples before it are not read.
-
-        Args:
-            state_dict: From `state_dict` of a loader made with the same dataset and options.
-
-        Raises:
-            ResumeError: If this loader cannot go on from it.
-        """
-        if self._iterates_otherwise():
-            self._state_of_other("load_state_dict")(state_dict)
-        else:
-            self._epochs.load_state_dict(self, state_dict)
-
-    def _iterates_otherwise(self) -> bool:
-        """Return whether batches come from the iterators of the next class, not from ours.
-
-        That is torch's, or that of a loader which a class is made of besides this one, as in
-        ``class Both(FastLoader, StatefulDataLoader)``: who writes that wants the iterators of
-        the other.
-        """
-        return (
-            self.transport == "torch"
-            or is_data_pipe(self.dataset)
-            or self._next_class() is not DataLoader
-        )
-
-    def _next_class(self) -> type:
-        order = type(self).__mro__
-        return order[order.index(FastLoader) + 1]
-
-    def _state_of_other(self, name: str) -> Callable[..., Any]:
-        method = getattr(super(), name, None)
-        if method is None:
-            raise ResumeError(
-                "The batches of this loader come from torch's own iterators (because of "
-                "transport='torch', or a data pipe), which cannot tell where they are: leave "
-                "transport out, or read a map-style or iterable dataset."
-            )
-        return cast("Callable[..., Any]", method)
 
     def __getstate__(self) -> dict[str, Any]:
         # Running workers belong to this loader; a copy starts its own.
