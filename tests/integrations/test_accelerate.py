@@ -388,9 +388,12 @@ def test_two_ranks_go_on_in_their_shares():
 
 
 @pytest.mark.multiprocess
-def test_dispatched_steps_are_skipped():
-    for left, (_, skipping) in on_two_ranks(resumed, {"dispatch_batches": True}):
-        assert skipping == left
+@pytest.mark.parametrize("splits", [False, True], ids=["whole batches", "split batches"])
+def test_dispatched_steps_are_skipped_and_resumed(splits):
+    config = {"dispatch_batches": True, "split_batches": splits}
+    for left, resumptions in on_two_ranks(resumed, config):
+        assert len(left) > 1
+        assert resumptions == [left, left]
 
 
 @pytest.mark.multiprocess
