@@ -5,6 +5,7 @@ import multiprocessing
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing.process import BaseProcess
 from typing import Any
@@ -35,6 +36,7 @@ from fastloader.engine import (
     PoolOptions,
     PoolRun,
     RunOptions,
+    SkippedSample,
     ThreadOptions,
     ThreadRun,
     ThreadSetup,
@@ -51,11 +53,27 @@ from fastloader.stages import (
     lock_pages,
 )
 
-__all__ = ["EpochOpener"]
+__all__ = ["EpochOpener", "LoaderFacts"]
 
 logger = logging.getLogger("fastloader")
 
 GATHERED_AHEAD = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoaderFacts:
+    """What is settled when a loader is made and stands in none of its options."""
+
+    chose_workers: bool
+    """Whether their number is automatic."""
+    chose_persistence: bool
+    """Whether it is automatic that workers live on."""
+    budget_bytes: int
+    """Bound of the memory that batches ahead of the consumer may take."""
+    rank: int
+    """Of this process, unless torch's process group says otherwise."""
+    skipped: list[SkippedSample] = field(default_factory=list)
+    """Takes the samples that are left out, in all epochs."""
 
 
 class EpochOpener:
@@ -65,9 +83,11 @@ class EpochOpener:
 
     Args:
         loader: The loader.
+        facts: What its options do not say.
     """
 
-    def __init__(self, loader: Any) -> None:
+    def __init__(self, loader: Any, facts: LoaderFacts) -> None:
+        self._facts = facts
         self._keeper = PoolKeeper()
         weakref.finalize(loader, self._keeper.retire).atexit = False
         self._buffers = BufferPool()
@@ -96,15 +116,15 @@ class EpochOpener:
             plan,
             allocate,
             scope=scope,
-            rank=_rank_of(loader),
-            skipped=loader._skipped,  # noqa: SLF001
+            rank=self._rank,
+            skipped=self._facts.skipped,
             habits=self._habits,
             crew=Crew(torch.get_num_threads() - 1),
             point=begun.stream_points.get(0),
             remind=begun.remind,
         )
         if loader.num_workers > 0 and loader.workers == "threads":
-            threads = _start_threads(loader, plan, allocate, begun, deliveries)
+            threads = self._start_threads(loader, plan, allocate, begun, deliveries)
             return _iterator(loader, begun, deliveries, _staged(threads, loader, device))
         if loader.num_workers == 0 or not self._sends_batches:
             stream = _made_here(loader, plan, maker, begun.order.batches, deliveries, device)
@@ -130,7 +150,7 @@ class EpochOpener:
             context=loader.multiprocessing_context or multiprocessing.get_context(),
             num_workers=loader.num_workers,
             worker_init_fn=loader.worker_init_fn,
-            rank=_rank_of(loader),
+            rank=self._rank,
             base_seed=base_seed,
             pin=lock_pages if device is not None and device.type == "cuda" else None,
         )
@@ -140,7 +160,7 @@ class EpochOpener:
             _state_of(loader, plan, device),
             fingerprint(plan.dataset),
             lambda: WorkerPool(plan, options),
-            insists=not loader._chose_persistence,  # noqa: SLF001
+            insists=not self._facts.chose_persistence,
         )
         run = PoolRun(
             pool,
@@ -155,15 +175,15 @@ class EpochOpener:
                 timeout_seconds=loader.timeout,
                 stall_seconds=loader.watchdog_seconds,
                 restarts_workers=loader.on_worker_death == "restart",
-                budget_bytes=loader._budget_bytes,  # noqa: SLF001
+                budget_bytes=self._facts.budget_bytes,
                 num_held=MOST_UNDER_WAY + 2 if device is not None else 2,
                 live_state=partial(read_live_state, plan.dataset),
                 dataset_epoch=None if begun.change is None else begun.epoch,
                 stream_points=begun.stream_points,
                 next_worker=begun.next_worker,
                 deliveries=deliveries,
-                skipped=loader._skipped,  # noqa: SLF001
-                maker=maker if loader._chose_workers else None,  # noqa: SLF001
+                skipped=self._facts.skipped,
+                maker=maker if self._facts.chose_workers else None,
             ),
         )
 
@@ -180,33 +200,40 @@ class EpochOpener:
 
         return run, pool.processes, on_end
 
+    def _start_threads(
+        self,
+        loader: Any,
+        plan: FetchPlan,
+        allocate: Allocator,
+        begun: BegunEpoch,
+        deliveries: Deliveries,
+    ) -> ThreadRun:
+        setup = ThreadSetup(
+            plan,
+            loader.num_workers,
+            loader.worker_init_fn,
+            self._rank,
+            DrawScope(begun.order.start.base_seed, begun.epoch),
+            allocate,
+            begun.stream_points,
+        )
+        options = ThreadOptions(
+            loader.in_order,
+            loader.prefetch_factor,
+            loader.timeout,
+            loader.watchdog_seconds,
+            self._facts.skipped,
+            begun.next_worker,
+            deliveries,
+        )
+        return ThreadRun(setup, begun.order.batches, options)
 
-def _start_threads(
-    loader: Any,
-    plan: FetchPlan,
-    allocate: Allocator,
-    begun: BegunEpoch,
-    deliveries: Deliveries,
-) -> ThreadRun:
-    setup = ThreadSetup(
-        plan,
-        loader.num_workers,
-        loader.worker_init_fn,
-        _rank_of(loader),
-        DrawScope(begun.order.start.base_seed, begun.epoch),
-        allocate,
-        begun.stream_points,
-    )
-    options = ThreadOptions(
-        loader.in_order,
-        loader.prefetch_factor,
-        loader.timeout,
-        loader.watchdog_seconds,
-        loader._skipped,  # noqa: SLF001
-        begun.next_worker,
-        deliveries,
-    )
-    return ThreadRun(setup, begun.order.batches, options)
+    @property
+    def _rank(self) -> int:
+        distributed = torch.distributed
+        if distributed.is_available() and distributed.is_initialized():
+            return distributed.get_rank()
+        return self._facts.rank
 
 
 def _iterator(
@@ -279,13 +306,6 @@ def _device_of(loader: Any) -> torch.device | None:
         module = torch.get_device_module(device)  # type: ignore[unreachable]  # wrong in torch's stubs
         return torch.device(device.type, module.current_device())
     return device
-
-
-def _rank_of(loader: Any) -> int:
-    distributed = torch.distributed
-    if distributed.is_available() and distributed.is_initialized():
-        return distributed.get_rank()
-    return int(loader._rank)  # noqa: SLF001
 
 
 def _allocator(loader: Any, device: torch.device | None, buffers: BufferPool) -> Allocator:

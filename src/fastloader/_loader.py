@@ -10,7 +10,7 @@ import torch
 from torch.utils.data import Dataset, Sampler
 
 from fastloader._choose import GivenOptions, choose_settings
-from fastloader._epoch import EpochOpener
+from fastloader._epoch import EpochOpener, LoaderFacts
 from fastloader._epochs import Epochs
 from fastloader._given import (
     check_choice,
@@ -229,13 +229,14 @@ class FastLoader(ResumableLoader[T_co]):
         self.samples_per_epoch = samples_per_epoch
         self.batches_per_epoch = batches_per_epoch
         self._settings = settings
-        self._chose_workers = num_workers == "auto"
-        self._chose_persistence = persistent_workers == "auto"
-        self._budget_bytes = machine.available_bytes // (2 * machine.local_world_size)
-        self._rank = machine.rank
+        self._facts = LoaderFacts(
+            chose_workers=num_workers == "auto",
+            chose_persistence=persistent_workers == "auto",
+            budget_bytes=machine.available_bytes // (2 * machine.local_world_size),
+            rank=machine.rank,
+        )
         self._epochs = Epochs()
-        self._skipped: list[SkippedSample] = []
-        self._opener = EpochOpener(self)
+        self._opener = EpochOpener(self, self._facts)
         if num_workers == 0:
             warn_of_ignored(settings)
         if num_workers != "auto":
@@ -282,7 +283,7 @@ class FastLoader(ResumableLoader[T_co]):
     @property
     def skipped(self) -> tuple[SkippedSample, ...]:
         """Samples that were left out so far, with ``on_error="skip"``."""
-        return tuple(self._skipped)
+        return tuple(self._facts.skipped)
 
     def __iter__(self) -> BaseIterator:
         """Start an epoch.
@@ -304,7 +305,7 @@ class FastLoader(ResumableLoader[T_co]):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self.__dict__["_opener"] = EpochOpener(self)
+        self.__dict__["_opener"] = EpochOpener(self, self._facts)
 
 
 # Options that a newer torch adds are passed on. Frameworks take a visible **later for "accepts
