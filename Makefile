@@ -55,8 +55,8 @@ wheel: $(VENV)/dev.stamp  ## Build the wheel and use it without the sources
 	@cd $(VENV)/wheel && PYTHONPATH=. ../bin/python -c "import fastloader; \
 	  assert '/wheel/' in fastloader.__file__, fastloader.__file__"
 
-launches: $(VENV)/dev.stamp  ## Ranks started by torchrun: 2, 3, 4, and two nodes of two
-	@$(RUN) pytest --quiet -m "slow and not gpu" tests/distributed
+launches: $(VENV)/dev.stamp  ## Ranks started by torchrun (2, 3, 4, and two nodes of two) and by Ray
+	@$(RUN) pytest --quiet -m "slow and not gpu" tests/distributed tests/integrations
 
 ci: DEMO_OPTIONS := --epochs 2
 ci: check docs wheel bench-smoke launches demo  ## All but the tests, which .ci/run runs last
