@@ -18,6 +18,20 @@ import torch
 __all__ = ["copy_bytes_per_second", "run_facts", "usable_cpus"]
 
 _PACKAGES = ("fastloader", "torch", "numpy", "pyarrow", "zarr", "tifffile")
+"""The others are named where they are installed."""
+_EXTRA_PACKAGES = (
+    "datasets",
+    "duckdb",
+    "grain",
+    "imagecodecs",
+    "monai",
+    "nvidia-dali-cuda130",
+    "pylance",
+    "spdl",
+    "timm",
+    "torchdata",
+    "vortex-data",
+)
 
 
 def usable_cpus() -> int:
@@ -105,9 +119,10 @@ def _cpu_name() -> str:
 
 def _versions() -> dict[str, str | None]:
     found: dict[str, str | None] = {}
-    for package in _PACKAGES:
+    for package in (*_PACKAGES, *_EXTRA_PACKAGES):
         try:
             found[package] = version(package)
         except PackageNotFoundError:
-            found[package] = None
+            if package in _PACKAGES:
+                found[package] = None
     return found

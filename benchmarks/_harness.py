@@ -18,186 +18,35 @@ A benchmark script names its configurations and runs them::
         benchmark = Benchmark(__doc__)
         benchmark.add("stock, 2 workers", stock, group="stock", num_workers=2)
         benchmark.add("FastLoader", fast)
+        benchmark.add("limit: memory copy", copy, is_limit=True)
         benchmark.main(baseline="stock")
 
 The function of a configuration does the preparation and returns the part that is timed. It
 stands at module level, since each configuration runs in a process of its own (``isolate=True``)
-that lives as long as the benchmark: imports and preparation are paid once and not measured.
+that lives as long as its table is measured: imports and preparation are paid once and not
+measured. A function that finds that it has no way to run here raises `CannotRun`, and the table
+shows why.
 """
 
 import argparse
+import contextlib
 import json
 import multiprocessing
-import os
-import statistics
-import sys
-import time
-import traceback
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from multiprocessing.connection import Connection
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
-from _cost import PeakMemory, tree_cost
+from _cost import PeakMemory
 from _facts import copy_bytes_per_second, run_facts, usable_cpus
+from _homes import Apart, Configuration, Here, Home
+from _measurement import BenchmarkError, CannotRun, Measurement, Run, Work
+from _table import print_table
+from _verdict import FIRST, make_report
 
-__all__ = ["Benchmark", "BenchmarkError", "Measurement", "Run", "Summary", "Work"]
+__all__ = ["FIRST", "Benchmark", "BenchmarkError", "CannotRun", "Run", "Work"]
 
 _MIN_RUNS = 5
-
-
-class BenchmarkError(RuntimeError):
-    """A configuration failed, or reported a rate that cannot be."""
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """What one run has done, as the script counted it."""
-
-    samples: int = 0
-    batches: int = 0
-    nbytes: int = 0
-    """Bytes of the batches delivered; checked against what the machine can copy."""
-    values: Mapping[str, float] = field(default_factory=dict)
-    """Anything else that was measured, by name with its unit, like ``first_batch_seconds``."""
-
-
-Run: TypeAlias = Callable[[], Work]
-"""The part of a configuration that is timed; called many times."""
-
-
-@dataclass(frozen=True, slots=True)
-class Measurement:
-    """One timed run."""
-
-    wall_seconds: float
-    cpu_seconds: float
-    """CPU time of the whole process tree."""
-    page_faults: int
-    work: Work
-
-    def quantities(self) -> dict[str, float]:
-        """Return every measured number by name."""
-        found = {
-            "wall_seconds": self.wall_seconds,
-            "cpu_seconds": self.cpu_seconds,
-            "page_faults": float(self.page_faults),
-            **self.work.values,
-        }
-        counts = {
-            "samples": self.work.samples,
-            "batches": self.work.batches,
-            "bytes": self.work.nbytes,
-        }
-        for name, count in counts.items():
-            if count:
-                found[f"{name}_per_second"] = count / self.wall_seconds
-        if self.work.batches:
-            found["page_faults_per_batch"] = self.page_faults / self.work.batches
-            found["cpu_seconds_per_batch"] = self.cpu_seconds / self.work.batches
-        return found
-
-
-@dataclass(frozen=True, slots=True)
-class Summary:
-    """Median and spread of one quantity over the runs."""
-
-    median: float
-    q1: float
-    q3: float
-
-    @classmethod
-    def of(cls, values: Sequence[float]) -> "Summary":
-        """Summarise `values`: median, first and third quartile."""
-        if len(values) == 1:
-            return cls(values[0], values[0], values[0])
-        q1, median, q3 = statistics.quantiles(values, n=4, method="inclusive")
-        return cls(median, q1, q3)
-
-
-@dataclass(frozen=True, slots=True)
-class _Configuration:
-    name: str
-    group: str
-    prepare: Callable[..., Run]
-    options: Mapping[str, Any]
-
-
-class _Here:
-    """A configuration that runs in the process of the benchmark."""
-
-    def __init__(self, configuration: _Configuration) -> None:
-        self.pid = os.getpid()
-        self._run = configuration.prepare(**configuration.options)
-
-    def measure(self) -> Measurement:
-        return _measure(self._run)
-
-    def close(self) -> None:
-        del self._run
-
-
-class _Apart:
-    """A configuration that runs in a process of its own, idle until asked."""
-
-    def __init__(self, configuration: _Configuration) -> None:
-        context = multiprocessing.get_context("spawn")
-        self._connection, theirs = context.Pipe()
-        self._name = configuration.name
-        method = multiprocessing.get_start_method()
-        self._process = context.Process(target=_serve, args=(theirs, configuration, method))
-        self._process.start()
-        theirs.close()
-        self.pid = self._process.pid or 0
-        self._receive()
-
-    def _receive(self) -> Any:
-        try:
-            reply = self._connection.recv()
-        except EOFError:
-            self._process.join()
-            raise BenchmarkError(
-                f"{self._name}: the process ended with exit code {self._process.exitcode}."
-            ) from None
-        if isinstance(reply, str):
-            raise BenchmarkError(f"{self._name} failed:\n{reply}")
-        return reply
-
-    def measure(self) -> Measurement:
-        self._connection.send("run")
-        measurement = self._receive()
-        assert isinstance(measurement, Measurement)
-        return measurement
-
-    def close(self) -> None:
-        self._connection.close()
-        self._process.join()
-
-
-def _serve(connection: Connection, configuration: _Configuration, start_method: str) -> None:
-    """Prepare a configuration, then run it each time the benchmark asks."""
-    # A spawned process starts its own children by spawn; loaders are to start their workers
-    # as they do in any other program.
-    multiprocessing.set_start_method(start_method, force=True)
-    try:
-        run = configuration.prepare(**configuration.options)
-        connection.send(None)
-        while connection.recv():
-            connection.send(_measure(run))
-    except EOFError:
-        pass  # the benchmark is done
-    except BaseException:  # noqa: BLE001 - the benchmark reports it
-        connection.send(traceback.format_exc())
-
-
-def _measure(run: Run) -> Measurement:
-    before = tree_cost()
-    start = time.perf_counter()
-    work = run()
-    wall_seconds = time.perf_counter() - start
-    cost = tree_cost() - before
-    return Measurement(wall_seconds, cost.cpu_seconds, cost.page_faults, work)
 
 
 class Benchmark:
@@ -225,7 +74,8 @@ class Benchmark:
         self._isolate = isolate
         self._max_samples_per_second = max_samples_per_second
         self._max_bytes_per_second = max_bytes_per_second
-        self._configurations: list[_Configuration] = []
+        self._configurations: list[Configuration] = []
+        self._is_smoke = False
         parser = argparse.ArgumentParser(
             description=question, formatter_class=argparse.RawDescriptionHelpFormatter
         )
@@ -244,15 +94,30 @@ class Benchmark:
         return arguments
 
     def add(
-        self, name: str, prepare: Callable[..., Run], *, group: str = "", **options: Any
+        self,
+        name: str,
+        prepare: Callable[..., Run],
+        *,
+        table: str = "",
+        group: str = "",
+        is_limit: bool = False,
+        may_fail: bool = False,
+        max_samples_per_second: float | None = None,
+        **options: Any,
     ) -> None:
         """Add a configuration.
 
         Args:
             name: Unique name, as printed.
             prepare: Function at module level that prepares and returns what is timed.
+            table: Configurations of one table take turns and are compared with each other;
+                tables are measured one after the other.
             group: Configurations that are variants of one thing (stock with 0, 1 or 2
                 workers): the fastest of a group can be the baseline.
+            is_limit: It does the part of the work that no loader can leave out, and nothing
+                else; the others are given as shares of its rate.
+            may_fail: A failure is a row of the table and not the end: for what is not ours.
+            max_samples_per_second: No true rate of this one can be higher.
             **options: Passed to `prepare`; picklable.
 
         Raises:
@@ -260,26 +125,62 @@ class Benchmark:
         """
         if any(name == known.name for known in self._configurations):
             raise BenchmarkError(f"there already is a configuration {name!r}.")
-        self._configurations.append(_Configuration(name, group or name, prepare, options))
+        self._configurations.append(
+            Configuration(
+                name,
+                table,
+                group or name,
+                prepare,
+                options,
+                is_limit,
+                may_fail,
+                max_samples_per_second or self._max_samples_per_second,
+            )
+        )
 
-    def main(self, *, baseline: str | None = None, in_groups: bool = False) -> None:
-        """Run everything, print the table and write the JSON file when asked.
+    def main(
+        self,
+        *,
+        baseline: str | None = None,
+        compared: str = "wall_seconds",
+        in_groups: bool = False,
+    ) -> None:
+        """Run everything, print the tables and write the JSON file when asked.
 
         Args:
-            baseline: Group (or name) whose fastest member the others are compared with.
-            in_groups: Compare each with the first of its own group instead.
+            baseline: Group (or name) whose fastest member in a table the others of that table
+                are compared with; `FIRST` for the first of each table.
+            compared: Quantity by which they are; a rate if it ends in ``_per_second``.
+            in_groups: Each group is a table, and compared with its first.
         """
         arguments = self.arguments()
-        num_runs = 1 if arguments.smoke else arguments.runs
+        self._is_smoke = arguments.smoke
         chosen = [
-            configuration
-            for configuration in self._configurations
-            if not arguments.only or arguments.only in configuration.name
+            one
+            for one in self._configurations
+            if not arguments.only or arguments.only in one.name or one.is_limit
         ]
+        if in_groups:
+            baseline = FIRST
+            chosen = [replace(one, table=one.group) for one in chosen]
         facts = run_facts()  # before the work changes the load of the machine
-        measurements, peaks = self._run(chosen, num_runs, warm_up=not arguments.smoke)
-        report = self._report(chosen, measurements, peaks, baseline, in_groups=in_groups)
-        _print_table(self.question, report)
+        measurements: dict[str, list[Measurement]] = {}
+        peaks: dict[str, int] = {}
+        reasons: dict[str, str] = {}
+        num_runs = 1 if arguments.smoke else arguments.runs
+        for table in dict.fromkeys(one.table for one in chosen):
+            members = [one for one in chosen if one.table == table]
+            self._run_table(members, num_runs, measurements, peaks, reasons)
+        report = make_report(
+            chosen,
+            measurements,
+            peaks,
+            reasons,
+            baseline=baseline,
+            compared=compared,
+            is_trusted=not arguments.smoke,
+        )
+        print_table(self.question, report)
         if arguments.smoke:
             print("smoke run: these numbers mean nothing.")
         if arguments.json:
@@ -287,34 +188,59 @@ class Benchmark:
             document = {"question": self.question, **facts, "smoke": arguments.smoke, **report}
             arguments.json.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
 
-    def _run(
-        self, chosen: Sequence[_Configuration], num_runs: int, *, warm_up: bool
-    ) -> tuple[dict[str, list[Measurement]], dict[str, int]]:
+    def _run_table(
+        self,
+        members: Sequence[Configuration],
+        num_runs: int,
+        measurements: dict[str, list[Measurement]],
+        peaks: dict[str, int],
+        reasons: dict[str, str],
+    ) -> None:
         """Measure every configuration `num_runs` times in turn, then watch its memory."""
-        homes: dict[str, _Here | _Apart] = {}
-        measurements: dict[str, list[Measurement]] = {one.name: [] for one in chosen}
-        peaks: dict[str, int] = {}
+        homes: dict[str, Home] = {}
         try:
-            for one in chosen:
-                homes[one.name] = _Apart(one) if self._isolate else _Here(one)
-                if warm_up:
-                    homes[one.name].measure()
+            for one in members:
+                with _noting(one, reasons):
+                    homes[one.name] = self._open(one)
+                    measurements[one.name] = []
+                    if not self._is_smoke:
+                        homes[one.name].measure()  # a warm-up
             for turn in range(num_runs):
                 # Every other round backwards, so that nobody always follows the same one.
-                for one in chosen if turn % 2 == 0 else reversed(chosen):
-                    measurement = homes[one.name].measure()
-                    self._check(one.name, measurement)
-                    measurements[one.name].append(measurement)
-            for one in chosen:
-                with PeakMemory(homes[one.name].pid) as memory:
-                    homes[one.name].measure()
-                peaks[one.name] = memory.peak_bytes
+                for one in members if turn % 2 == 0 else reversed(members):
+                    if one.name in reasons:
+                        continue
+                    with _noting(one, reasons):
+                        measurement = homes[one.name].measure()
+                        self._check(one, measurement)
+                        measurements[one.name].append(measurement)
+            for one in members:
+                if one.name in reasons:
+                    continue
+                with _noting(one, reasons):
+                    peaks[one.name] = self._watch(homes[one.name])
         finally:
             for home in homes.values():
                 home.close()
-        return measurements, peaks
 
-    def _check(self, name: str, measurement: Measurement) -> None:
+    def _open(self, configuration: Configuration) -> Home:
+        if not self._isolate:
+            return Here(configuration)
+        if self._is_smoke:
+            # Children of a process that has imported everything: quick, but pages of what
+            # was imported are shared, which would make memory look small.
+            multiprocessing.set_forkserver_preload(["__main__", "fastloader"])
+            return Apart(configuration, "forkserver")
+        return Apart(configuration, "spawn")
+
+    def _watch(self, home: Home) -> int:
+        """Return the most memory that a run takes; runs that are watched are not timed."""
+        with PeakMemory(home.pid) as memory:
+            if not self._is_smoke:  # one run was enough to show that it runs
+                home.measure()
+        return memory.peak_bytes
+
+    def _check(self, configuration: Configuration, measurement: Measurement) -> None:
         """Reject a rate that no machine could reach: the count or the clock is wrong.
 
         Raises:
@@ -324,95 +250,29 @@ class Benchmark:
             self._max_bytes_per_second = 2 * usable_cpus() * copy_bytes_per_second()
         quantities = measurement.quantities()
         for unit, limit in (
-            ("samples_per_second", self._max_samples_per_second),
+            ("samples_per_second", configuration.max_samples_per_second),
             ("bytes_per_second", self._max_bytes_per_second),
         ):
             rate = quantities.get(unit, 0.0)
             if limit is not None and rate > limit:
                 raise BenchmarkError(
-                    f"{name}: {unit} is {rate:.3g}, but at most {limit:.3g} is possible; "
-                    "look at what is counted and when the clock runs."
+                    f"{configuration.name}: {unit} is {rate:.3g}, but at most {limit:.3g} is "
+                    "possible; look at what is counted and when the clock runs."
                 )
 
-    def _report(
-        self,
-        chosen: Sequence[_Configuration],
-        measurements: Mapping[str, Sequence[Measurement]],
-        peaks: Mapping[str, int],
-        baseline: str | None,
-        *,
-        in_groups: bool,
-    ) -> dict[str, Any]:
-        results: dict[str, Any] = {}
-        for one in chosen:
-            runs = [measurement.quantities() for measurement in measurements[one.name]]
-            results[one.name] = {
-                "group": one.group,
-                "runs": runs,
-                "peak_memory_bytes": peaks[one.name],
-                "summary": {
-                    key: asdict(Summary.of([run[key] for run in runs])) for key in runs[0]
-                },
-            }
-        if in_groups:
-            firsts: dict[str, str] = {}
-            for one in chosen:
-                firsts.setdefault(one.group, one.name)
-            for result in results.values():
-                _compare(result, results[firsts[result["group"]]])
-            return {"baseline": "the first of each group", "results": results}
-        rivals = [one.name for one in chosen if baseline in {one.group, one.name}]
-        if not rivals:
-            return {"baseline": None, "results": results}
-        best = min(rivals, key=lambda name: _median_wall(results[name]))
-        for result in results.values():
-            _compare(result, results[best])
-        return {"baseline": best, "results": results}
 
+@contextlib.contextmanager
+def _noting(one: Configuration, reasons: dict[str, str]) -> Iterator[None]:
+    """Turn what keeps a configuration from running into a row of the table.
 
-def _compare(result: dict[str, Any], rival: Mapping[str, Any]) -> None:
-    # Round by round, so that what slows the machine for a while slows both.
-    ratios = [
-        theirs["wall_seconds"] / ours["wall_seconds"]
-        for theirs, ours in zip(rival["runs"], result["runs"], strict=True)
-    ]
-    result["times_baseline"] = asdict(Summary.of(ratios))
-
-
-def _median_wall(result: Mapping[str, Any]) -> float:
-    return float(result["summary"]["wall_seconds"]["median"])
-
-
-def _print_table(question: str, report: Mapping[str, Any]) -> None:
-    header = ["configuration", "wall ms [q1, q3]", "CPU ms", "samples/s", "GB/s"]
-    header += ["faults/batch", "peak MiB", "x baseline [q1, q3]"]
-    rows = [header, *(_row(name, result) for name, result in report["results"].items())]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(header))]
-    print(question)
-    for row in rows:
-        first = row[0].ljust(widths[0])
-        rest = [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
-        print("  ".join([first, *rest]))
-    if report["baseline"]:
-        print(f"baseline: {report['baseline']}")
-    sys.stdout.flush()
-
-
-def _row(name: str, result: Mapping[str, Any]) -> list[str]:
-    summary = result["summary"]
-    ratio = result.get("times_baseline")
-
-    def cell(key: str, scale: float = 1.0, form: str = ",.0f") -> str:
-        return format(summary[key]["median"] * scale, form) if key in summary else "-"
-
-    wall = summary["wall_seconds"]
-    return [
-        name,
-        f"{wall['median'] * 1e3:,.1f} [{wall['q1'] * 1e3:,.1f}, {wall['q3'] * 1e3:,.1f}]",
-        cell("cpu_seconds", 1e3, ",.1f"),
-        cell("samples_per_second"),
-        cell("bytes_per_second", 1e-9, ".2f"),
-        cell("page_faults_per_batch", 1.0, ",.1f"),
-        format(result["peak_memory_bytes"] / 2**20, ",.0f"),
-        f"{ratio['median']:.2f} [{ratio['q1']:.2f}, {ratio['q3']:.2f}]" if ratio else "-",
-    ]
+    Raises:
+        BenchmarkError: If it is one that has to run.
+    """
+    try:
+        yield
+    except CannotRun as reason:
+        reasons[one.name] = str(reason)
+    except BenchmarkError as error:
+        if not one.may_fail:
+            raise
+        reasons[one.name] = str(error).strip().rpartition("\n")[2]

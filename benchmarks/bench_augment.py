@@ -12,6 +12,7 @@ same with `Augment`, and the first show what the key of a sample costs.
 """
 
 import time
+from typing import Any
 
 import torch
 from torch.utils.data import default_collate
@@ -147,7 +148,7 @@ if __name__ == "__main__":
     for dtype in DTYPES:
         for name in TRANSFORMS:
             group = f"{name}, {dtype}"
-            options = {"transform_name": name, "dtype": dtype, "count": count}
+            options: dict[str, Any] = {"transform_name": name, "dtype": dtype, "count": count}
             benchmark.add(
                 f"{group}, one by one", transformed, group=group, **options, is_batch=False
             )

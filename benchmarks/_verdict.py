@@ -1,0 +1,131 @@
+"""Turn the runs of all configurations into a report: medians, ratios, shares of the limit."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from _homes import Configuration
+from _measurement import BenchmarkError, Measurement, Summary
+
+__all__ = ["FIRST", "make_report"]
+
+FIRST = "the first of each table"
+"""A baseline: whatever was added first to a table."""
+
+_IMPOSSIBLE_SHARE = 2.0
+"""Of the quickest run of a limit. Below it noise is to blame, above it a clock or a count."""
+
+
+def make_report(
+    configurations: Sequence[Configuration],
+    measurements: Mapping[str, Sequence[Measurement]],
+    peaks: Mapping[str, int],
+    reasons: Mapping[str, str],
+    *,
+    baseline: str | None,
+    compared: str,
+    is_trusted: bool,
+) -> dict[str, Any]:
+    """Return the results of all configurations, ready for JSON.
+
+    Args:
+        configurations: In the order of the report.
+        measurements: Of each that ran, round by round.
+        peaks: Most memory of each that ran, in bytes.
+        reasons: Why others did not run.
+        baseline: Group or name that the others of a table are compared with, or `FIRST`.
+        compared: Quantity that is compared: a rate if it ends in ``_per_second``.
+        is_trusted: Refuse what is faster than its limit; off for runs too short to tell.
+
+    Raises:
+        BenchmarkError: If a configuration was faster than what limits it.
+    """
+    results: dict[str, Any] = {}
+    for one in configurations:
+        results[one.name] = {"group": one.group, "table": one.table, "is_limit": one.is_limit}
+        if one.name in reasons:
+            results[one.name]["cannot_run"] = reasons[one.name]
+            continue
+        runs = [measurement.quantities() for measurement in measurements[one.name]]
+        results[one.name] |= {
+            "runs": runs,
+            "peak_memory_bytes": peaks[one.name],
+            "summary": {key: asdict(Summary.of([run[key] for run in runs])) for key in runs[0]},
+        }
+    baselines: dict[str, str] = {}
+    tables = dict.fromkeys(one.table for one in configurations)
+    for table in tables:
+        members = {
+            name: result
+            for name, result in results.items()
+            if result["table"] == table and "runs" in result
+        }
+        best = _find_baseline(members, baseline, compared)
+        if best is not None:
+            baselines[table] = best
+        for name, result in members.items():
+            if best is not None:
+                ratios = _ratios(result["runs"], members[best]["runs"], compared)
+                result["times_baseline"] = asdict(Summary.of(ratios))
+            _share_limit(name, result, members, compared, is_trusted=is_trusted)
+    named = baselines.get("") if len(tables) == 1 else baseline if baselines else None
+    return {
+        "baseline": named, "baselines": baselines, "compared": compared, "results": results,
+    }  # fmt: skip
+
+
+def _find_baseline(
+    members: Mapping[str, Any], baseline: str | None, compared: str
+) -> str | None:
+    """Return the fastest configuration of the group that is the baseline."""
+    if baseline == FIRST:
+        return next(iter(members), None)
+    rivals = [name for name in members if baseline in {members[name]["group"], name}]
+    return max(rivals, key=lambda name: _speed(members[name], compared), default=None)
+
+
+def _speed(result: Mapping[str, Any], compared: str) -> float:
+    median = float(result["summary"][compared]["median"])
+    return median if compared.endswith("_per_second") else -median
+
+
+def _ratios(
+    runs: Sequence[Mapping[str, float]], others: Sequence[Mapping[str, float]], compared: str
+) -> list[float]:
+    # Round by round, so that what slows the machine for a while slows both.
+    pairs = [(run[compared], other[compared]) for run, other in zip(runs, others, strict=True)]
+    if compared.endswith("_per_second"):
+        return [ours / theirs for ours, theirs in pairs]
+    return [theirs / ours for ours, theirs in pairs]
+
+
+def _share_limit(
+    name: str,
+    result: dict[str, Any],
+    members: Mapping[str, Any],
+    compared: str,
+    *,
+    is_trusted: bool,
+) -> None:
+    """Add which part of the limit was reached; of several limits the lowest is the one.
+
+    Raises:
+        BenchmarkError: If it was more than can be.
+    """
+    rate = compared if compared.endswith("_per_second") else "samples_per_second"
+    limits = [
+        other
+        for other in members.values()
+        if other["is_limit"] and rate in other["summary"] and rate in result["summary"]
+    ]
+    if not limits or result["is_limit"]:
+        return
+    limit = min(limits, key=lambda other: _speed(other, rate))
+    result["share_of_limit"] = asdict(Summary.of(_ratios(result["runs"], limit["runs"], rate)))
+    fastest = max(run[rate] for run in limit["runs"])
+    share = result["summary"][rate]["median"] / fastest
+    if is_trusted and share > _IMPOSSIBLE_SHARE:
+        raise BenchmarkError(
+            f"{name}: {rate} is {share:.1f} times that of the fastest run of its limit; "
+            "either that is no limit, or a count or a clock is wrong."
+        )

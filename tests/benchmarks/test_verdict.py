@@ -1,0 +1,93 @@
+import pytest
+
+from _homes import Configuration
+from _measurement import BenchmarkError, Measurement, Work
+from _verdict import FIRST, make_report
+
+
+def nothing():
+    raise AssertionError
+
+
+def configuration(name, *, table="", group="", is_limit=False):
+    return Configuration(name, table, group or name, nothing, {}, is_limit, False, None)
+
+
+def runs(*wall_seconds, samples=100):
+    return [Measurement(seconds, seconds, 0, Work(samples=samples)) for seconds in wall_seconds]
+
+
+def report(members, measurements, *, baseline=None, reasons=None, is_trusted=True):
+    return make_report(
+        members,
+        measurements,
+        dict.fromkeys(measurements, 0),
+        reasons or {},
+        baseline=baseline,
+        compared="wall_seconds",
+        is_trusted=is_trusted,
+    )
+
+
+def test_the_baseline_is_the_fastest_of_its_group():
+    members = [
+        configuration("slow", group="stock"),
+        configuration("quick", group="stock"),
+        configuration("ours"),
+    ]
+    measured = {"slow": runs(4, 4, 4), "quick": runs(2, 2, 2), "ours": runs(1, 1, 1)}
+
+    found = report(members, measured, baseline="stock")
+
+    assert found["baseline"] == "quick"
+    assert found["results"]["ours"]["times_baseline"]["median"] == 2
+
+
+def test_rounds_are_compared_one_by_one():
+    members = [configuration("theirs"), configuration("ours")]
+    measured = {"theirs": runs(2, 20, 2), "ours": runs(1, 10, 1)}
+
+    found = report(members, measured, baseline=FIRST)
+
+    assert found["results"]["ours"]["times_baseline"] == {"median": 2, "q1": 2, "q3": 2}
+
+
+def test_every_table_has_its_own_baseline():
+    members = [
+        configuration("a", table="x", group="stock"),
+        configuration("b", table="y", group="stock"),
+    ]
+
+    found = report(members, {"a": runs(1), "b": runs(2)}, baseline="stock")
+
+    assert found["baselines"] == {"x": "a", "y": "b"}
+
+
+def test_what_is_reached_is_a_share_of_the_lowest_limit():
+    members = [
+        configuration("copy", is_limit=True),
+        configuration("decode", is_limit=True),
+        configuration("ours"),
+    ]
+    measured = {"copy": runs(1, 1), "decode": runs(2, 2), "ours": runs(4, 4)}
+
+    found = report(members, measured)
+
+    assert found["results"]["ours"]["share_of_limit"]["median"] == 0.5
+    assert "share_of_limit" not in found["results"]["copy"]
+
+
+def test_what_is_far_above_its_limit_is_refused():
+    members = [configuration("copy", is_limit=True), configuration("ours")]
+    measured = {"copy": runs(1, 1.2), "ours": runs(0.4, 0.4)}
+
+    with pytest.raises(BenchmarkError, match=r"2\.5 times that of the fastest run of its limit"):
+        report(members, measured)
+
+
+def test_what_cannot_run_keeps_its_reason():
+    members = [configuration("peer"), configuration("ours")]
+
+    found = report(members, {"ours": runs(1)}, reasons={"peer": "it is not installed"})
+
+    assert found["results"]["peer"]["cannot_run"] == "it is not installed"
