@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from fastloader._gather import PART_BYTES, gather_rows
+from fastloader._crew import Crew, working_with
+from fastloader._gather import CREW_PART_BYTES, PART_BYTES, gather_rows
 
 DTYPES = [torch.uint8, torch.bool, torch.bfloat16, torch.float32, torch.complex64, torch.int64]
 
@@ -57,3 +58,32 @@ def test_a_position_outside_is_an_error(bad, num_threads):
 
     with pytest.raises(IndexError):
         gather_rows(source, positions, torch.empty_like(source))
+
+
+@pytest.fixture
+def crew(num_threads):
+    lent = Crew(num_threads - 1)
+    with working_with(lent):
+        yield lent
+    lent.close()
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("start", [0, 1], ids=["aligned", "not aligned"])
+def test_every_way_that_is_tried_gives_the_rows(dtype, start, crew):
+    row_elements = CREW_PART_BYTES // 8 // dtype.itemsize + 3
+    flat = torch.randint(0, 2, (start + 40 * row_elements,)).to(dtype)
+    source = flat[start:].view(40, row_elements)
+    positions = np.random.default_rng(0).integers(0, 40, 37)
+
+    for _ in range(5):
+        out = torch.empty((37, row_elements), dtype=dtype)
+        gather_rows(source, positions, out)
+        assert torch.equal(out.view(torch.uint8), source[positions].view(torch.uint8))
+
+
+def test_a_position_outside_is_an_error_for_a_crew_too(crew):
+    source = make_rows(torch.uint8)
+
+    with pytest.raises(IndexError):
+        gather_rows(source, np.array([*range(39), 40]), torch.empty_like(source))

@@ -5,7 +5,7 @@ import queue
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 __all__ = ["Crew", "current_crew", "working_with"]
 
@@ -27,6 +27,8 @@ class Crew:
 
     def __init__(self, num_threads: int) -> None:
         self.num_threads = num_threads
+        self.experience: set[Any] = set()
+        """For who gives jobs: what they have done before."""
         self._pid = os.getpid()
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._results: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()

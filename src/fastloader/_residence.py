@@ -1,7 +1,6 @@
 """Keeps the data of a loader on its device, where the caller asks for it and it can be."""
 
 import logging
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -10,7 +9,7 @@ from fastloader._fingerprint import fingerprint
 from fastloader._seeding import DrawScope, draw_scope
 from fastloader.datasets._resident import NotResidentError, ResidentData, make_resident
 from fastloader.engine import Deliveries, FetchPlan, MergedRun
-from fastloader.sampling._drawn import Drawn
+from fastloader.sampling._drawn import DrawnBatches
 from fastloader.stages import BatchStream, ResidentStream
 from fastloader.typing import Batch
 
@@ -35,7 +34,7 @@ class Residence:
         self,
         plan: FetchPlan,
         device: torch.device | None,
-        order: Iterator[Drawn],
+        order: DrawnBatches,
         scope: DrawScope,
         deliveries: Deliveries,
     ) -> BatchStream | None:

@@ -18,6 +18,7 @@ from torch.utils.data import (
 )
 
 from fastloader.sampling._compact import compact_sampler
+from fastloader.sampling._drawn import DrawnBatches
 from fastloader.sampling._seeded import SeededSampler
 
 
@@ -139,9 +140,23 @@ def test_a_long_order_is_not_made_a_list():
     assert peak < 1_000_000
 
 
-def test_batches_are_lists_that_know_their_array():
+def drawn_batches():
     for sampler in (SequentialSampler(range(9)), RandomSampler(range(9))):
-        for batch in compact_sampler(BatchSampler(sampler, 4, drop_last=False)):
-            assert isinstance(batch, list)
-            assert batch == batch.array.tolist()
-            assert type(pickle.loads(pickle.dumps(batch))) is list
+        yield DrawnBatches(iter(compact_sampler(BatchSampler(sampler, 4, drop_last=False))))
+
+
+def test_batches_are_lists_that_know_their_array():
+    for batches in drawn_batches():
+        for drawn in batches:
+            assert isinstance(drawn.indices, list)
+            assert drawn.indices == drawn.indices.array.tolist()
+            assert type(pickle.loads(pickle.dumps(drawn.indices))) is list
+
+
+def test_batches_are_arrays_alone_for_who_needs_no_lists():
+    for batches in drawn_batches():
+        batches.makes_lists = False
+        indices = [drawn.indices for drawn in batches]
+        assert [len(part) for part in indices] == [4, 4, 1]
+        assert not any(isinstance(part, list) for part in indices)
+        assert sorted(index for part in indices for index in part) == list(range(9))

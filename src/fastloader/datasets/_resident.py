@@ -11,6 +11,7 @@ import numpy.typing as npt
 import torch
 
 from fastloader._fingerprint import fingerprint
+from fastloader._gather import as_units
 from fastloader._rows import has_rows
 from fastloader.datasets._batched import SubsetRows, TensorRows, WrappedRows, as_positions
 from fastloader.datasets._tensor_rows import order_in_memory
@@ -222,11 +223,7 @@ def _map_columns(columns: Any, function: Callable[[Any], Any]) -> Any:
 
 
 class _Column:
-    """One field of all samples.
-
-    Rows are moved in units of up to eight bytes, whatever their type: a kernel that copies
-    single bytes reaches a fraction of the memory's speed.
-    """
+    """One field of all samples."""
 
     def __init__(self, tensor: torch.Tensor, device: torch.device) -> None:
         if tensor.requires_grad:
@@ -237,7 +234,7 @@ class _Column:
         self._shape = tuple(ordered.shape[1:])
         self._dtype = tensor.dtype
         rows = ordered.to(device).contiguous()
-        self._units = _in_units(rows.view(len(rows), prod(self._shape)))
+        self._units = as_units(rows.view(len(rows), prod(self._shape)))
         self._rows = rows
 
     @classmethod
@@ -272,18 +269,6 @@ class _Column:
             rows = rows.view(self._dtype)
         rows = rows.view(len(index), *self._shape)
         return rows if self._inverse is None else rows.permute(self._inverse)
-
-
-def _in_units(rows: torch.Tensor) -> torch.Tensor:
-    """View rows as integers, the largest that divide them."""
-    row_bytes = rows.shape[1] * rows.itemsize
-    if not row_bytes:
-        return rows
-    for kind in (torch.int64, torch.int32, torch.int16):
-        start_bytes = int(rows.storage_offset()) * rows.itemsize
-        if row_bytes % kind.itemsize == 0 == start_bytes % kind.itemsize:
-            return rows if rows.itemsize > kind.itemsize else rows.view(kind)
-    return rows.view(torch.uint8)
 
 
 def _check_room(size_bytes: int, device: torch.device) -> None:

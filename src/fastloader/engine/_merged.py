@@ -1,7 +1,6 @@
 """One pass over the data in the calling process, several small batches at a time."""
 
 from collections import deque
-from collections.abc import Iterator
 from itertools import islice
 from typing import Any, Protocol
 
@@ -11,7 +10,7 @@ from fastloader._rows import Merged, count_bytes, has_rows
 from fastloader.engine._delivery import Deliveries, Delivery
 from fastloader.engine._fetch import AllSkippedError
 from fastloader.sampling._compact import IndexArray, IndexList
-from fastloader.sampling._drawn import Drawn
+from fastloader.sampling._drawn import Drawn, DrawnBatches
 from fastloader.typing import Batch
 
 __all__ = ["Maker", "MergedRun"]
@@ -47,9 +46,10 @@ class MergedRun:
         deliveries: Takes what became of them.
     """
 
-    def __init__(self, maker: Maker, order: Iterator[Drawn], deliveries: Deliveries) -> None:
+    def __init__(self, maker: Maker, order: DrawnBatches, deliveries: Deliveries) -> None:
         self._maker = maker
         self._order = order
+        order.makes_lists = False  # which takes longer than all else that a small batch costs
         self._deliveries = deliveries
         self._num_merged = 1
         self._knows_size = False
@@ -122,6 +122,6 @@ def _join_indices(wanted: list[Any]) -> Any:
     """Return the indices of several batches as those of one."""
     if len(wanted) == 1:
         return wanted[0]
-    if all(type(indices) is IndexList for indices in wanted):
+    if all(isinstance(indices, IndexArray | IndexList) for indices in wanted):
         return IndexArray(np.concatenate([indices.array for indices in wanted]))
     return [index for indices in wanted for index in indices]

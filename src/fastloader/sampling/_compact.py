@@ -78,6 +78,8 @@ class IndexList(list[int]):
 class IndexArray(Sequence[int]):
     """Indices of many samples as an array that can be read like a list of numbers.
 
+    Equal to such a list.
+
     Args:
         array: int64, shape ``(N,)``, no number below 0; not to be written to.
     """
@@ -93,6 +95,11 @@ class IndexArray(Sequence[int]):
 
     def __iter__(self) -> Iterator[int]:
         return iter(self.array.tolist())
+
+    def __eq__(self, other: object) -> bool:
+        return list(self) == (list(other) if isinstance(other, IndexArray) else other)
+
+    __hash__ = None  # type: ignore[assignment]  # like a list's
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
         return np.array(self.array, dtype, copy=bool(copy) or None)
@@ -177,14 +184,14 @@ class _CompactBatches(_Compact):
         super().__init__(sampler)
         self._num_skipped = num_skipped
 
-    def __iter__(self) -> Iterator[list[Any]]:
+    def __iter__(self) -> Iterator[Sequence[Any]]:
         inner = self._sampler.sampler
         if has_chunks(inner):  # asked now: the epoch of an order may change before it is read
             chunks = inner.chunks(self._num_skipped)
             return self._complete(_cut(chunks, self._sampler.batch_size))
         return self._complete(self._batches(inner))
 
-    def _batches(self, inner: Any) -> Iterator[list[Any]]:
+    def _batches(self, inner: Any) -> Iterator[Sequence[Any]]:
         size = self._sampler.batch_size
         if type(inner) is RandomSampler:
             chunks = _CompactRandom(inner).chunks()
@@ -195,7 +202,7 @@ class _CompactBatches(_Compact):
             later = compact_sampler(inner, num_skipped=self._num_skipped)
             yield from _collect(iter(later), size)
 
-    def _complete(self, batches: Iterator[list[Any]]) -> Iterator[list[Any]]:
+    def _complete(self, batches: Iterator[Sequence[Any]]) -> Iterator[Sequence[Any]]:
         batch_sampler: BatchSampler = self._sampler
         for batch in batches:
             if len(batch) < batch_sampler.batch_size and batch_sampler.drop_last:
@@ -208,7 +215,7 @@ def _collect(indices: Iterator[Any], size: int) -> Iterator[list[Any]]:
         yield batch
 
 
-def _cut(chunks: Iterator[_Indices], size: int) -> Iterator[list[int]]:
+def _cut(chunks: Iterator[_Indices], size: int) -> Iterator[IndexArray]:
     """Cut a stream of arrays into batches, asking for a chunk no sooner than it is needed."""
     chunk = np.empty(0, dtype=np.int64)
     while True:
@@ -223,7 +230,7 @@ def _cut(chunks: Iterator[_Indices], size: int) -> Iterator[list[int]]:
             chunk = chunk[missing:]
             missing -= len(parts[-1])
         if missing < size:
-            yield IndexList(parts[0] if len(parts) == 1 else np.concatenate(parts))
+            yield IndexArray(parts[0] if len(parts) == 1 else np.concatenate(parts))
         if missing:
             return
 

@@ -5,6 +5,7 @@ import pickle
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from fastloader.sampling._compact import IndexArray, IndexList
 from fastloader.typing import Stateful
 
 __all__ = ["Drawn", "DrawnBatches"]
@@ -47,6 +48,8 @@ class DrawnBatches:
         self._sampler = sampler if isinstance(sampler, Stateful) else None
         self.final_state: bytes | None = None
         """The pickled state of the sampler at the end of the order."""
+        self.makes_lists = True
+        """Whether indices that are an array are given as a list too, as samplers give them."""
 
     def __iter__(self) -> Iterator[Drawn]:
         return self
@@ -63,6 +66,8 @@ class DrawnBatches:
             except StopIteration:
                 self.final_state = self._state()
                 raise
+            if self.makes_lists and type(indices) is IndexArray:
+                indices = IndexList(indices.array)
             number = self._number
             self._number += 1
             if number not in self._done:
