@@ -11,7 +11,6 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 import torch
-import torch.distributed
 from torch.utils.data import IterableDataset, default_collate
 
 from fastloader._buffers import Allocator, BufferPool
@@ -22,6 +21,7 @@ from fastloader._isolation import DrawingHabits
 from fastloader._iterator import LoaderIterator
 from fastloader._keeper import PoolKeeper
 from fastloader._live import read_live_state
+from fastloader._ranks import read_ranks
 from fastloader._residence import Residence
 from fastloader._seeding import DrawScope
 from fastloader._torch_internals import index_sampler, reported_length
@@ -70,8 +70,6 @@ class LoaderFacts:
     """Whether it is automatic that workers live on."""
     budget_bytes: int
     """Bound of the memory that batches ahead of the consumer may take."""
-    rank: int
-    """Of this process, unless torch's process group says otherwise."""
     skipped: list[SkippedSample] = field(default_factory=list)
     """Takes the samples that are left out, in all epochs."""
 
@@ -116,7 +114,7 @@ class EpochOpener:
             plan,
             allocate,
             scope=scope,
-            rank=self._rank,
+            rank=read_ranks().rank,
             skipped=self._facts.skipped,
             habits=self._habits,
             crew=Crew(torch.get_num_threads() - 1),
@@ -150,7 +148,7 @@ class EpochOpener:
             context=loader.multiprocessing_context or multiprocessing.get_context(),
             num_workers=loader.num_workers,
             worker_init_fn=loader.worker_init_fn,
-            rank=self._rank,
+            ranks=read_ranks(),
             base_seed=base_seed,
             pin=lock_pages if device is not None and device.type == "cuda" else None,
         )
@@ -212,7 +210,7 @@ class EpochOpener:
             plan,
             loader.num_workers,
             loader.worker_init_fn,
-            self._rank,
+            read_ranks().rank,
             DrawScope(begun.order.start.base_seed, begun.epoch),
             allocate,
             begun.stream_points,
@@ -227,13 +225,6 @@ class EpochOpener:
             deliveries,
         )
         return ThreadRun(setup, begun.order.batches, options)
-
-    @property
-    def _rank(self) -> int:
-        distributed = torch.distributed
-        if distributed.is_available() and distributed.is_initialized():
-            return distributed.get_rank()
-        return self._facts.rank
 
 
 def _iterator(

@@ -233,7 +233,6 @@ class FastLoader(ResumableLoader[T_co]):
             chose_workers=num_workers == "auto",
             chose_persistence=persistent_workers == "auto",
             budget_bytes=machine.available_bytes // (2 * machine.local_world_size),
-            rank=machine.rank,
         )
         self._epochs = Epochs()
         self._opener = EpochOpener(self, self._facts)

@@ -22,7 +22,6 @@ _LOCAL_WORLD_SIZE = (
     "PALS_LOCAL_SIZE",  # Cray PALS
     "SLURM_NTASKS_PER_NODE",
 )
-_RANK = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID")
 
 # Threads that are idle at a fork or know how to live through one. Threads of OpenMP, BLAS
 # and torch's own pool bear the name of the process, so that they are not counted either.
@@ -49,8 +48,6 @@ class Machine:
     """Its fair share of them, beside the other ranks, at least 1."""
     local_world_size: int
     """Training processes on this machine, at least 1."""
-    rank: int
-    """Number of this training process among all, from 0."""
     available_bytes: int
     """Memory that can still be had, bounded by the cgroup's limit."""
     accelerator: str | None
@@ -96,7 +93,6 @@ def read_machine(
         granted_cpus=granted_cpus,
         rank_cpus=_share_cpus(granted_cpus, local_world_size, environment),
         local_world_size=local_world_size,
-        rank=_first_number(environment, _RANK, default=0),
         available_bytes=_read_available_bytes(root),
         accelerator=_detect_accelerator(),
         is_daemonic=process.daemon,

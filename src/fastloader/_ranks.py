@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import torch.distributed
 
-__all__ = ["Ranks", "read_ranks"]
+__all__ = ["Ranks", "adopt_ranks", "read_ranks"]
 
 _LAUNCHERS = (
     ("RANK", "WORLD_SIZE"),  # torchrun, Accelerate, Lightning
@@ -28,6 +28,22 @@ class Ranks(NamedTuple):
     """What says so."""
 
 
+_adopted: Ranks | None = None
+"""Of a worker process: those of the process that it works for."""
+
+
+def adopt_ranks(ranks: Ranks) -> None:
+    """Let this process, a worker, count as a part of another one.
+
+    It has no process group of its own, and launchers' variables only if that one has them.
+
+    Args:
+        ranks: What `read_ranks` gives in the process that it works for.
+    """
+    global _adopted  # noqa: PLW0603 - a fact of the process, told once at its start
+    _adopted = ranks
+
+
 def read_ranks(environment: Mapping[str, str] | None = None) -> Ranks:
     """Read the rank of this process; nothing is started and no process is waited for.
 
@@ -37,7 +53,10 @@ def read_ranks(environment: Mapping[str, str] | None = None) -> Ranks:
     distributed = torch.distributed
     if distributed.is_available() and distributed.is_initialized():
         return Ranks(distributed.get_rank(), distributed.get_world_size(), "process group")
-    environment = os.environ if environment is None else environment
+    if environment is None:
+        if _adopted is not None:
+            return _adopted
+        environment = os.environ
     for rank_name, size_name in _LAUNCHERS:
         rank, size = environment.get(rank_name, ""), environment.get(size_name, "")
         if rank.isdecimal() and size.isdecimal() and int(rank) < int(size):

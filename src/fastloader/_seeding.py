@@ -1,12 +1,13 @@
 """Seeds: from one base seed to those of workers, tasks and samples, without collisions."""
 
-import os
 import random
 import threading
 from dataclasses import dataclass
 
 import numpy as np
 import torch
+
+from fastloader._ranks import read_ranks
 
 __all__ = [
     "DrawScope",
@@ -103,8 +104,7 @@ def seed_worker(worker_id: int) -> None:
     worker_seed = info.seed if info is not None else torch.initial_seed() + worker_id
     # The worker's seed already is base seed + worker: take the base out before mixing.
     base_seed = (worker_seed - worker_id) % 2**64
-    rank = int(os.environ.get("RANK", "0"))
-    seed_global_generators(base_seed, rank, worker_id)
+    seed_global_generators(base_seed, read_ranks().rank, worker_id)
 
 
 def seed_everything(seed: int, *, deterministic: bool = False) -> torch.Generator:

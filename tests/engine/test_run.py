@@ -12,6 +12,7 @@ import torch
 from torch.utils.data import default_collate
 
 from fastloader._buffers import BufferPool
+from fastloader._ranks import Ranks, read_ranks
 from fastloader._seeding import DrawScope
 from fastloader.datasets import Augment
 from fastloader.engine import (
@@ -36,6 +37,17 @@ from tests.engine.datasets import (
     Unsendable,
 )
 
+ALONE = Ranks(0, 1, "no launcher")
+
+
+class RanksThere:
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        ranks = read_ranks()
+        return ranks.rank, ranks.world_size
+
 
 class WithLock:
     def __init__(self):
@@ -52,7 +64,9 @@ pytestmark = [pytest.mark.multiprocess, pytest.mark.usefixtures("no_leaks")]
 def open_pool():
     pools = []
 
-    def make(dataset, *, method="fork", num_workers=2, worker_init_fn=None, **plan):
+    def make(
+        dataset, *, method="fork", num_workers=2, worker_init_fn=None, ranks=ALONE, **plan
+    ):
         values = {
             "is_iterable": isinstance(dataset, Stream),
             "auto_collation": True,
@@ -62,7 +76,7 @@ def open_pool():
             "on_error": "raise",
         }
         options = PoolOptions(
-            multiprocessing.get_context(method), num_workers, worker_init_fn, 0, base_seed=3
+            multiprocessing.get_context(method), num_workers, worker_init_fn, ranks, base_seed=3
         )
         pool = WorkerPool(FetchPlan(dataset=dataset, **{**values, **plan}), options)
         pools.append(pool)
@@ -113,6 +127,17 @@ def in_fours(length):
 
 def labels_of(batches):
     return [index for _, labels in batches for index in labels.tolist()]
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_workers_count_as_part_of_their_rank(open_pool, method):
+    # A process group that was made without a launcher's variables leaves nothing to inherit.
+    pool = open_pool(RanksThere(), method=method, ranks=Ranks(3, 5, "process group"))
+
+    [[ranks, world_sizes]] = batches_of(start(pool, in_fours(4)))
+
+    assert ranks.tolist() == [3] * 4
+    assert world_sizes.tolist() == [5] * 4
 
 
 @pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])

@@ -1,6 +1,5 @@
 """One dataset around another: forwards everything, and a subclass changes one thing."""
 
-import os
 from collections.abc import Hashable, Iterator, Sequence
 from functools import cache
 from typing import Any, Self, cast
@@ -11,6 +10,7 @@ from torch.utils.data import Dataset, IterableDataset, default_collate, get_work
 
 from fastloader._arrays import as_tensor
 from fastloader._live import load_live_state, read_live_state, tell
+from fastloader._ranks import read_ranks
 from fastloader.datasets._fields import Field, find_image, get_field, replace_field
 from fastloader.typing import Batch, Sample
 
@@ -41,7 +41,7 @@ class DatasetWrapper(Dataset[Any]):
 
     The index of a sample of an iterable dataset is ``position * num_shards + shard``: its
     position in the stream of this worker, and the number of the worker among those of all
-    ranks (from the variables RANK and WORLD_SIZE). No two workers have an index in common, and
+    ranks. No two workers have an index in common, and
     if shard k of n reads every n-th sample from the k-th, it is the same for any n.
 
     Args:
@@ -283,9 +283,8 @@ def _shard() -> tuple[int, int]:
     """Return the number of this worker among those of all ranks, and how many there are."""
     info = get_worker_info()
     worker, num_workers = (0, 1) if info is None else (info.id, info.num_workers)
-    rank = int(os.environ.get("RANK", "0"))
-    num_ranks = int(os.environ.get("WORLD_SIZE", "1"))
-    return rank * num_workers + worker, num_ranks * num_workers
+    ranks = read_ranks()
+    return ranks.rank * num_workers + worker, ranks.world_size * num_workers
 
 
 def _written_class(cls: type[Any]) -> type[Any]:

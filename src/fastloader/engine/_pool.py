@@ -10,6 +10,7 @@ from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 from typing import NamedTuple, TypeAlias
 
+from fastloader._ranks import Ranks
 from fastloader.engine._fetch import FetchPlan
 from fastloader.engine._frames import FrameSender, FrameSplitter
 from fastloader.engine._hazards import warn_of_hazards
@@ -52,7 +53,7 @@ class PoolOptions:
     context: BaseContext
     num_workers: int
     worker_init_fn: WorkerInit | None
-    rank: int
+    ranks: Ranks
     base_seed: int
     pin: Pin | None = None
     """Locks the memory of slots, for a device that reads them itself."""
@@ -230,7 +231,7 @@ class WorkerPool:
         setup = WorkerSetup(
             worker_id=number,
             num_workers=options.num_workers,
-            rank=options.rank,
+            ranks=options.ranks,
             base_seed=options.base_seed,
             tasks=task_reader,
             replies=reply_writer,

@@ -357,7 +357,7 @@ class PoolRun:
         process = self._pool.processes[pending.worker]
         return (
             f"DataLoader worker {pending.worker} (pid {process.pid}), rank "
-            f"{self._pool.options.rank}, batch {pending.task.number} of epoch "
+            f"{self._pool.options.ranks.rank}, batch {pending.task.number} of epoch "
             f"{self._options.epoch}, {name_samples(pending.task.indices)}"
         )
 

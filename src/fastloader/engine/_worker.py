@@ -19,6 +19,7 @@ from threadpoolctl import threadpool_limits
 
 from fastloader._buffers import allocating_with
 from fastloader._live import load_live_state, tell
+from fastloader._ranks import Ranks, adopt_ranks
 from fastloader._seeding import DrawScope, derive_seed, draw_scope, seed_global_generators
 from fastloader._torch_internals import WatchedWorkerInfo, set_worker_info
 from fastloader.engine._collate import install_collate_into
@@ -55,7 +56,7 @@ class WorkerSetup:
 
     worker_id: int
     num_workers: int
-    rank: int
+    ranks: Ranks
     base_seed: int
     tasks: Connection
     """To read from."""
@@ -76,6 +77,7 @@ def run_worker(setup: WorkerSetup, launch: Launch) -> None:
     for descriptor in setup.foreign_descriptors:
         os.close(descriptor)
     _prepare_process(setup)
+    adopt_ranks(setup.ranks)
     send = _Sender(setup.replies.fileno())
     try:
         with launch.load() as (plan, worker_init_fn):
@@ -144,13 +146,15 @@ class _Worker:
         self._info = WatchedWorkerInfo(
             id=setup.worker_id,
             num_workers=setup.num_workers,
-            seed=derive_seed(setup.base_seed, setup.rank, setup.worker_id) >> 1,
+            seed=derive_seed(setup.base_seed, setup.ranks.rank, setup.worker_id) >> 1,
             dataset=plan.dataset,
         )
 
     def initialise(self, worker_init_fn: Callable[[int], None] | None) -> None:
         install_collate_into(self._allocate)
-        seed_global_generators(self._setup.base_seed, self._setup.rank, self._setup.worker_id)
+        seed_global_generators(
+            self._setup.base_seed, self._setup.ranks.rank, self._setup.worker_id
+        )
         torch.manual_seed(self._info.seed)
         set_worker_info(self._info)
         if worker_init_fn is not None:
@@ -234,7 +238,7 @@ class _Worker:
         return fetcher
 
     def _seed(self, task: Task, number: int) -> None:
-        parts = (task.base_seed, task.epoch, self._setup.rank, number)
+        parts = (task.base_seed, task.epoch, self._setup.ranks.rank, number)
         if self._seeds_tasks:
             seed_global_generators(*parts)
         self._owned.seed(*parts)
