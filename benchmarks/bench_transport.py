@@ -1,25 +1,24 @@
 """What does a batch cost on its way from a worker to the training loop?
 
-Question: how much time and CPU goes into moving a batch whose samples cost nearly nothing.
-Held fixed: the dataset (a list of eight ready tensors), batches in order, two batches ahead of
-    each worker, one page of each batch touched by the loop.
-Baseline: stock DataLoader with persistent workers, its best over prefetch 2 and 4.
-Method: workers are started and an epoch is run before the clock starts; then whole epochs.
+Question: how much time and CPU goes into moving a batch whose samples cost nearly nothing, by the
+    size of the batch and the number of its fields.
+Held fixed: the dataset (a list of eight ready samples), batches in order, one value of each page
+    of each batch read by the loop.
+Baseline: stock DataLoader, the better of as it comes and tuned.
+Method: loaders live on; one epoch before the clock starts, then whole epochs. The limit is one
+    copy of the same bytes, by one thread, into memory that exists: a loader that takes samples as
+    they are has to do no less.
 Losing cases: batches under some 10 kB, where both are bound by the pipe and the pickle.
-Command: python benchmarks/bench_transport.py --workload large --workers 1
+Command: python benchmarks/bench_transport.py --workload large --workers 1 --json transport-large.json
 """
 
-import sys
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from torch.utils.data import DataLoader, Dataset
-
-sys.path.insert(0, str(Path(__file__).parent))
+from torch.utils.data import Dataset
 
 from _harness import Benchmark, Run, Work
-from fastloader import FastLoader
+from _passes import FEW, add_loaders
 
 
 class Workload(NamedTuple):
@@ -60,30 +59,35 @@ class Ready(Dataset[Any]):
         return self.samples[index % 8]
 
 
-def prepare(kind: str, workload: str, workers: int, prefetch: int, smoke: bool) -> Run:
-    """Return one epoch through a loader whose workers live on."""
+def choose(workload: str, smoke: bool) -> Workload:
+    """Return a workload, short for a smoke run."""
     chosen = WORKLOADS[workload]
-    if smoke:
-        chosen = chosen._replace(num_batches=6)
+    return chosen._replace(num_batches=6) if smoke else chosen
+
+
+def make_dataset(workload: str, smoke: bool) -> Ready:
+    """Return the samples of a workload."""
+    return Ready(choose(workload, smoke))
+
+
+def copy_alone(workload: str, smoke: bool) -> Run:
+    """Return the copy of every sample to its place in a batch that exists."""
     torch.set_num_threads(1)
-    loader_class: Any = FastLoader if kind == "fast" else DataLoader
-    loader = loader_class(
-        Ready(chosen),
-        chosen.batch_size,
-        num_workers=workers,
-        persistent_workers=workers > 0,
-        prefetch_factor=prefetch if workers else None,
-    )
+    chosen = choose(workload, smoke)
+    samples = Ready(chosen).samples
+    fields = list(samples[0])
+    batch = {field: torch.zeros((chosen.batch_size, *chosen.shape)) for field in fields}
 
     def run() -> Work:
-        num_bytes = num_batches = 0
-        for batch in loader:
-            num_batches += 1
-            for field in batch.values():
-                num_bytes += field.nbytes
-                field.view(-1)[::1024].sum()
+        for _ in range(chosen.num_batches):
+            for field in fields:
+                rows = [samples[number % 8][field] for number in range(chosen.batch_size)]
+                torch.stack(rows, out=batch[field])
+        num_bytes = sum(tensor.nbytes for tensor in batch.values())
         return Work(
-            batches=num_batches, samples=num_batches * chosen.batch_size, nbytes=num_bytes
+            samples=chosen.num_batches * chosen.batch_size,
+            batches=chosen.num_batches,
+            nbytes=chosen.num_batches * num_bytes,
         )
 
     return run
@@ -95,15 +99,17 @@ def main() -> None:
     benchmark.parser.add_argument("--workload", choices=WORKLOADS, default="medium")
     benchmark.parser.add_argument("--workers", type=int, default=1)
     arguments = benchmark.arguments()
-    common = {
-        "workload": arguments.workload,
-        "workers": arguments.workers,
-        "smoke": arguments.smoke,
-    }
-    for prefetch in (2, 4) if arguments.workers else (2,):
-        name = f"stock, prefetch {prefetch}"
-        benchmark.add(name, prepare, group="stock", kind="stock", prefetch=prefetch, **common)
-    benchmark.add("FastLoader", prepare, kind="fast", prefetch=2, **common)
+    given: dict[str, Any] = {"workload": arguments.workload, "smoke": arguments.smoke}
+    add_loaders(
+        benchmark,
+        make_dataset,
+        batch_size=WORKLOADS[arguments.workload].batch_size,
+        num_workers=(arguments.workers,),
+        shuffle=False,
+        only=FEW if arguments.smoke else (),
+        **given,
+    )
+    benchmark.add("limit: copy alone", copy_alone, is_limit=True, **given)
     benchmark.main(baseline="stock")
 
 

@@ -1,0 +1,105 @@
+"""How much memory do workers take for data that the dataset holds?
+
+Question: the most memory (PSS, so that shared pages count once) of the main process and its
+    workers while an epoch runs, by how the dataset holds its data.
+Held fixed: the data (an array, a list of arrays, or a list of dicts), batches of 256, two workers,
+    order by the same sampler.
+Baseline: stock DataLoader with the same start method.
+Method: peak memory is watched in a run that is not timed; throughput stands beside it. The limit
+    of memory is what the data takes itself, plus some 60 MB of interpreter for each process.
+Losing cases: lists of Python objects are copied page by page as soon as workers count references
+    to them: by any loader that forks. Threads share them.
+Command: python benchmarks/bench_held_data.py --megabytes 512 --json held-data.json
+"""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from _harness import FIRST, Benchmark, Run, Work
+from _passes import count
+from _peers import LOADERS
+from fastloader import FastLoader
+
+BATCH_SIZE = 256
+NUM_WORKERS = 2
+ROW_BYTES = 3072
+WITH_METHOD: dict[str, Any] = {"DataLoader": DataLoader, "FastLoader": FastLoader}
+OTHERS = ("FastLoader, threads", "MONAI ThreadDataLoader", "SPDL, processes")
+
+
+class Held(Dataset[Any]):
+    """Rows of 3 kB, held in one of three ways."""
+
+    def __init__(self, kind: str, megabytes: int) -> None:
+        num_rows = megabytes * 2**20 // ROW_BYTES
+        rows: Any = np.ones((num_rows, ROW_BYTES), np.uint8)
+        if kind == "list of arrays":
+            rows = [row.copy() for row in rows]
+        elif kind == "list of dicts":  # of as many bytes, in small Python objects
+            rows = [{"label": row, "name": f"row {row}"} for row in range(num_rows * 10)]
+        self.rows = rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: int) -> Any:
+        row = self.rows[index]
+        return torch.tensor(row["label"]) if isinstance(row, dict) else torch.from_numpy(row)
+
+
+def _passes_of(epochs: Any, megabytes: int) -> Run:
+    def run() -> Work:
+        work = count(iter(epochs()))
+        return Work(work.samples, work.batches, values={"held_bytes": megabytes * 2**20})
+
+    return run
+
+
+def with_method(loader: str, method: str, kind: str, megabytes: int) -> Run:
+    """Return an epoch with workers that are started by a method."""
+    made = WITH_METHOD[loader](
+        Held(kind, megabytes), BATCH_SIZE, num_workers=NUM_WORKERS,
+        multiprocessing_context=method, persistent_workers=True,
+    )  # fmt: skip
+    return _passes_of(lambda: iter(made), megabytes)
+
+
+def by_itself(loader: str, kind: str, megabytes: int) -> Run:
+    """Return an epoch of a loader that has no choice of start methods."""
+    return _passes_of(
+        LOADERS[loader](Held(kind, megabytes), BATCH_SIZE, NUM_WORKERS, False), megabytes
+    )
+
+
+def main() -> None:
+    """Compare the loaders for each way to hold data."""
+    benchmark = Benchmark(__doc__)
+    benchmark.parser.add_argument("--megabytes", type=int, default=512)
+    arguments = benchmark.arguments()
+    kinds = ("array", "list of arrays", "list of dicts")
+    for kind in kinds[:1] if arguments.smoke else kinds:
+        given: dict[str, Any] = {
+            "kind": kind,
+            "megabytes": 4 if arguments.smoke else arguments.megabytes,
+        }
+        for method in ("fork",) if arguments.smoke else ("fork", "spawn"):
+            table = f"{kind}, {method}"
+            for loader in WITH_METHOD:
+                benchmark.add(
+                    f"{table}: {loader}", with_method, table=table, loader=loader,
+                    method=method, **given,
+                )  # fmt: skip
+            if method == "fork" and not arguments.smoke:
+                for loader in OTHERS:
+                    benchmark.add(
+                        f"{table}: {loader}", by_itself, table=table, loader=loader,
+                        may_fail=not loader.startswith("FastLoader"), **given,
+                    )  # fmt: skip
+    benchmark.main(baseline=FIRST)
+
+
+if __name__ == "__main__":
+    main()
