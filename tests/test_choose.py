@@ -66,6 +66,23 @@ traits = st.builds(
     on_device=st.booleans(),
 )
 auto = st.just("auto")
+suggestions = st.sampled_from([
+    None,
+    "nothing is stored",
+    choose_settings(PLAIN, OPAQUE, GivenOptions(num_workers=0)),
+    choose_settings(
+        PLAIN,
+        OPAQUE,
+        GivenOptions(num_workers=12, workers="threads", prefetch_factor=5, in_order=False),
+    ),
+    choose_settings(
+        PLAIN,
+        OPAQUE,
+        GivenOptions(
+            num_workers=3, persistent_workers=False, transport="torch", pin_memory=True
+        ),
+    ),
+])
 options = st.builds(
     GivenOptions,
     num_workers=auto | st.integers(0, 300),
@@ -76,7 +93,10 @@ options = st.builds(
     pin_memory=auto | st.booleans(),
     transport=auto | st.sampled_from(["shared", "torch"]),
     device=st.none() | st.sampled_from(["cpu", "cuda:0"]),
+    workers=auto | st.sampled_from(["processes", "threads"]),
+    in_order=auto | st.booleans(),
     num_workers_override=st.none() | st.integers(0, 40),
+    suggested=suggestions,
 )
 
 
@@ -92,7 +112,7 @@ def test_any_choice_is_valid_and_has_reasons(machine, dataset, given_options):
 def test_a_given_value_always_wins(machine, dataset, given_options):
     settings = choose_settings(machine, dataset, given_options)
 
-    names = ["num_workers", "pin_memory", "transport"]
+    names = ["num_workers", "pin_memory", "transport", "workers", "in_order"]
     if settings.num_workers > 0:
         names += ["prefetch_factor", "persistent_workers", "timeout"]
     for name in names:
@@ -116,7 +136,10 @@ def test_choosing_again_from_what_was_chosen_changes_nothing(machine, dataset, g
             timeout=first.timeout,
             pin_memory=first.pin_memory,
             transport=first.transport,
+            workers=first.workers,
+            in_order=first.in_order,
             device=first.device,
+            suggested=given_options.suggested,
         ),
     )
 
@@ -131,12 +154,34 @@ def test_an_automatic_number_of_workers_never_fails_or_repeats_data(
     given_options = dataclasses.replace(given_options, num_workers="auto")
     settings = choose_settings(machine, dataset, given_options)
 
+    starts_processes = settings.workers == "processes" and settings.num_workers > 0
     if machine.is_daemonic or machine.is_worker or dataset.tied is not None:
-        assert settings.num_workers == 0
+        assert not starts_processes
     if dataset.is_iterable:
         assert settings.num_workers <= (dataset.num_shards or 1)
-    if given_options.num_workers_override is None:
+    is_suggested = not isinstance(given_options.suggested, str | None)
+    if given_options.num_workers_override is None and not is_suggested:
         assert settings.num_workers <= machine.granted_cpus
+
+
+def test_settings_that_were_suggested_fill_what_is_left_open():
+    wanted = choose_settings(
+        PLAIN,
+        OPAQUE,
+        GivenOptions(num_workers=12, workers="threads", prefetch_factor=5, in_order=False),
+    )
+
+    settings = choose_settings(PLAIN, OPAQUE, GivenOptions(suggested=wanted, prefetch_factor=3))
+
+    assert settings == dataclasses.replace(wanted, prefetch_factor=3, reasons=settings.reasons)
+    assert settings.reasons["num_workers"] == wanted.reasons["num_workers"]
+
+
+def test_that_nothing_could_be_suggested_is_said_beside_the_number_of_workers():
+    settings = choose_settings(PLAIN, OPAQUE, GivenOptions(suggested="nothing is stored"))
+
+    assert settings.num_workers == 7
+    assert settings.reasons["num_workers"].endswith("less one for training; nothing is stored")
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,7 @@ AUTOMATIC = {
     "multiprocessing_context",
     "prefetch_factor",
     "persistent_workers",
+    "in_order",
 }
 OWN = [
     "seed",
@@ -46,6 +47,7 @@ OWN = [
     "distributed",
     "samples_per_epoch",
     "batches_per_epoch",
+    "settings",
 ]
 
 
@@ -175,8 +177,7 @@ def test_a_loader_made_anew_from_the_attributes_is_the_same(dataset, options):
     changed = {
         name
         for name in attributes
-        if getattr(again, name) is not attributes[name]
-        and getattr(again, name) != attributes[name]
+        if vars(again)[name] is not attributes[name] and vars(again)[name] != attributes[name]
     }
     assert changed == set()
     assert numbers(again) == numbers(loader)

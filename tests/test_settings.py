@@ -18,6 +18,7 @@ VALUES = {
     "timeout": 0,
     "pin_memory": False,
     "transport": "shared",
+    "in_order": True,
     "device": None,
     "resident": None,
     "batched": False,

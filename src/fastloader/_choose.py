@@ -1,7 +1,7 @@
 """From facts and what the caller gave to the settings of a loader; pure."""
 
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from fastloader._machine import Machine
 from fastloader._settings import Auto, LoaderSettings, Transport, Workers
@@ -56,10 +56,13 @@ class GivenOptions:
     pin_memory: bool | Auto = "auto"
     transport: Transport | Auto = "auto"
     device: str | None = None
-    workers: Workers = "processes"
+    workers: Workers | Auto = "auto"
+    in_order: bool | Auto = "auto"
     resident: str | None = None
     num_workers_override: int | None = None
     """Stands in for the automatic number of workers."""
+    suggested: LoaderSettings | str | None = None
+    """What to take for options left open, or why there is nothing though it was asked for."""
 
 
 def choose_settings(
@@ -87,11 +90,13 @@ def choose_settings(
         return value
 
     num_workers = note("num_workers", _choose_num_workers(machine, traits, given))
+    if isinstance(given.suggested, str):
+        reasons["num_workers"] += f"; {given.suggested}"
     has_workers = num_workers > 0
     ignored = () if has_workers else _worker_options(given)
     return LoaderSettings(
         num_workers=num_workers,
-        workers=note("workers", _explain_workers(given)),
+        workers=note("workers", _choose_workers(given)),
         prefetch_factor=note("prefetch_factor", _choose_prefetch_factor(given, has_workers)),
         persistent_workers=note("persistent_workers", _choose_persistence(given, has_workers)),
         multiprocessing_context=note(
@@ -100,6 +105,7 @@ def choose_settings(
         timeout=note("timeout", (given.timeout, _GIVEN) if has_workers else (0, _NO_WORKERS)),
         pin_memory=note("pin_memory", _choose_pinning(machine, traits, given)),
         transport=note("transport", _choose_transport(machine, given)),
+        in_order=note("in_order", _choose_order(given)),
         device=note("device", _explain_device(given)),
         resident=note("resident", _choose_residence(traits, given)),
         batched=note("batched", _explain_batched(traits)),
@@ -109,6 +115,13 @@ def choose_settings(
 
 
 _NO_WORKERS = "only matters with workers"
+
+
+def _suggestion(given: GivenOptions, name: str) -> tuple[Any, str] | None:
+    """Return the value of an option that is left open, where there is one to take."""
+    if not isinstance(given.suggested, LoaderSettings):
+        return None
+    return getattr(given.suggested, name), given.suggested.reasons[name]
 
 
 def _check_given(given: GivenOptions) -> None:
@@ -152,8 +165,11 @@ def _choose_num_workers(
     obstacle = _find_obstacle(machine, traits, given)
     if obstacle is not None:
         return 0, obstacle
+    suggestion = _suggestion(given, "num_workers")
     if given.num_workers_override is not None:
         number = given.num_workers_override, "FASTLOADER_NUM_WORKERS is set"
+    elif suggestion is not None:
+        number = suggestion
     elif traits.batched:
         return 0, "the dataset makes whole batches in one call, faster than workers send them"
     elif traits.is_sequence:
@@ -165,7 +181,7 @@ def _choose_num_workers(
 
 def _find_obstacle(machine: Machine, traits: DatasetTraits, given: GivenOptions) -> str | None:
     """Return why workers would fail, if they would."""
-    if given.workers == "threads":
+    if _choose_workers(given)[0] == "threads":
         return None
     if machine.is_worker:
         return "this process is a worker of another loader"
@@ -208,6 +224,9 @@ def _choose_prefetch_factor(given: GivenOptions, has_workers: bool) -> tuple[int
     if not has_workers:
         return None, _NO_WORKERS
     if given.prefetch_factor in {"auto", None}:
+        suggestion = _suggestion(given, "prefetch_factor")
+        if suggestion is not None and suggestion[0] is not None:
+            return suggestion
         return 2, "one batch under way and one ready for each worker"
     return given.prefetch_factor, _GIVEN  # type: ignore[return-value]
 
@@ -216,6 +235,9 @@ def _choose_persistence(given: GivenOptions, has_workers: bool) -> tuple[bool, s
     if not has_workers:
         return False, _NO_WORKERS
     if given.persistent_workers == "auto":
+        suggested = given.suggested
+        if isinstance(suggested, LoaderSettings) and suggested.num_workers > 0:
+            return suggested.persistent_workers, suggested.reasons["persistent_workers"]
         return True, "no epoch waits for workers to start"
     return given.persistent_workers, _GIVEN
 
@@ -224,7 +246,7 @@ def _choose_start_method(
     machine: Machine, given: GivenOptions, has_workers: bool
 ) -> tuple[str | None, str]:
     method = machine.start_method
-    if not has_workers or given.workers == "threads":
+    if not has_workers or _choose_workers(given)[0] == "threads":
         return None, "workers are threads" if has_workers else _NO_WORKERS
     if given.multiprocessing_context is None:
         return method, "the default of multiprocessing"
@@ -245,22 +267,38 @@ def _choose_pinning(
 ) -> tuple[bool, str]:
     if given.pin_memory != "auto":
         return given.pin_memory, _GIVEN
+    obstacle = _find_pinning_obstacle(machine, traits, given)
+    if obstacle is not None:
+        return False, obstacle
+    return _suggestion(given, "pin_memory") or (
+        True,
+        f"copies to {machine.accelerator} are faster and overlap with computing",
+    )
+
+
+def _find_pinning_obstacle(
+    machine: Machine, traits: DatasetTraits, given: GivenOptions
+) -> str | None:
+    """Return why page-locked memory would be of no use, if so."""
     if machine.accelerator not in _PINNING:
-        return False, "no accelerator that copies from pinned memory"
+        return "no accelerator that copies from pinned memory"
     if machine.is_worker or machine.is_daemonic:
-        return False, "this process should leave the accelerator alone"
+        return "this process should leave the accelerator alone"
     if traits.on_device:
-        return False, "the dataset is on the device already"
+        return "the dataset is on the device already"
     if given.device == "cpu":
-        return False, "batches stay on the CPU"
-    return True, f"copies to {machine.accelerator} are faster and overlap with computing"
+        return "batches stay on the CPU"
+    return None
 
 
 def _choose_transport(machine: Machine, given: GivenOptions) -> tuple[Transport, str]:
     if given.transport != "auto":
         return given.transport, _GIVEN
     if machine.has_memory_files:
-        return "shared", "memory is reused from batch to batch"
+        return _suggestion(given, "transport") or (
+            "shared",
+            "memory is reused from batch to batch",
+        )
     return "torch", "this system has no anonymous memory files"
 
 
@@ -270,10 +308,16 @@ def _explain_device(given: GivenOptions) -> tuple[str | None, str]:
     return given.device, _GIVEN
 
 
-def _explain_workers(given: GivenOptions) -> tuple[Workers, str]:
-    if given.workers == "processes":
-        return "processes", "any dataset can be read by them"
-    return given.workers, _GIVEN
+def _choose_workers(given: GivenOptions) -> tuple[Workers, str]:
+    if given.workers != "auto":
+        return given.workers, _GIVEN
+    return _suggestion(given, "workers") or ("processes", "any dataset can be read by them")
+
+
+def _choose_order(given: GivenOptions) -> tuple[bool, str]:
+    if given.in_order != "auto":
+        return given.in_order, _GIVEN
+    return _suggestion(given, "in_order") or (True, "the same batches in each run")
 
 
 def _choose_residence(traits: DatasetTraits, given: GivenOptions) -> tuple[str | None, str]:

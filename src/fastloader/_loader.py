@@ -23,8 +23,9 @@ from fastloader._given import (
 )
 from fastloader._machine import read_machine
 from fastloader._resumable import ResumableLoader
-from fastloader._settings import Auto, LoaderSettings, Transport
+from fastloader._settings import Auto, LoaderSettings, Transport, Workers
 from fastloader._stream_share import share_stream
+from fastloader._suggestion import find_suggestion
 from fastloader._torch_internals import BaseIterator
 from fastloader._traits import describe_dataset
 from fastloader.datasets._resident import preferred_residence
@@ -97,6 +98,9 @@ class FastLoader(ResumableLoader[T_co]):
         samples_per_epoch: Length of an epoch, of all ranks together, in place of that of the
             order; an epoch goes on where the one before ended.
         batches_per_epoch: The same in full batches of each rank.
+        settings: What to take for options that are left out: ``"tuned"`` for the result that
+            `fastloader.tune` has stored for this dataset, batch size and machine, or the
+            settings that it returned. How processes start is chosen as ever.
 
     Raises:
         SettingsError: If options cannot work, alone or together (a `ValueError`, as in torch).
@@ -132,10 +136,10 @@ class FastLoader(ResumableLoader[T_co]):
         prefetch_factor: int | Auto | None = "auto",
         persistent_workers: bool | Auto = "auto",
         pin_memory_device: str = "",
-        in_order: bool = True,
+        in_order: bool | Auto = "auto",
         seed: int | None = None,
         device: torch.device | str | int | None = None,
-        workers: Literal["processes", "threads"] = "processes",
+        workers: Workers | Auto = "auto",
         resident: Literal["device"] | None = None,
         transport: Transport | Auto = "auto",
         batch_transform: Callable[[Any], Any] | None = None,
@@ -146,10 +150,11 @@ class FastLoader(ResumableLoader[T_co]):
         distributed: Distributed = False,
         samples_per_epoch: int | None = None,
         batches_per_epoch: int | None = None,
+        settings: LoaderSettings | Literal["tuned"] | Auto = "auto",
         **later: Never,
     ) -> None:
         check_seed(seed, generator)
-        check_choice("workers", workers, ("processes", "threads"))
+        check_choice("workers", workers, ("processes", "threads", "auto"))
         check_choice("resident", resident, ("device", None))
         check_choice("on_error", on_error, ("raise", "skip"))
         check_choice("on_worker_death", on_worker_death, ("raise", "restart"))
@@ -177,6 +182,7 @@ class FastLoader(ResumableLoader[T_co]):
             drop_last=drop_last,
             collate_fn=collate_fn,
         )
+        machine = read_machine()
         given = GivenOptions(
             num_workers=num_workers,
             prefetch_factor=prefetch_factor,
@@ -187,39 +193,49 @@ class FastLoader(ResumableLoader[T_co]):
             transport=transport,
             device=None if device is None else str(torch.device(device)),
             workers=workers,
+            in_order=in_order,
             resident=resident or preferred_residence(dataset),
             num_workers_override=read_override(),
+            suggested=find_suggestion(
+                settings, dataset, batch_size if batch_sampler is None else None, machine
+            ),
         )
-        machine = read_machine()
-        settings = choose_settings(machine, traits, given)
+        chosen = choose_settings(machine, traits, given)
+        # Before torch's own __init__, which asks whether the number of workers is sound.
+        self._settings = chosen
+        self._facts = LoaderFacts(
+            chose_workers=num_workers == "auto",
+            chose_persistence=persistent_workers == "auto",
+            budget_bytes=machine.available_bytes // (2 * machine.local_world_size),
+        )
         super().__init__(
             dataset=dataset,
             batch_size=batch_size,
             shuffle=order.shuffle,
             sampler=order.sampler,
             batch_sampler=order.batch_sampler,
-            num_workers=settings.num_workers,
+            num_workers=chosen.num_workers,
             collate_fn=collate_fn,
-            pin_memory=settings.pin_memory,
+            pin_memory=chosen.pin_memory,
             drop_last=drop_last,
-            timeout=settings.timeout,
+            timeout=chosen.timeout,
             worker_init_fn=worker_init_fn,
             multiprocessing_context=context_to_use(
-                multiprocessing_context, settings, machine.start_method
+                multiprocessing_context, chosen, machine.start_method
             ),
             generator=generator,
-            prefetch_factor=settings.prefetch_factor,
-            persistent_workers=settings.persistent_workers,
+            prefetch_factor=chosen.prefetch_factor,
+            persistent_workers=chosen.persistent_workers,
             pin_memory_device=pin_memory_device,
-            in_order=in_order,
+            in_order=chosen.in_order,
             **later,
         )
         # Public attributes are exactly the options: frameworks make loaders anew from them.
         self.seed = seed
         self.device = device
-        self.workers = workers
+        self.workers = chosen.workers
         self.resident = resident
-        self.transport = settings.transport
+        self.transport = chosen.transport
         self.batch_transform = batch_transform
         self.device_transform = device_transform
         self.on_error = on_error
@@ -228,20 +244,15 @@ class FastLoader(ResumableLoader[T_co]):
         self.distributed = distributed
         self.samples_per_epoch = samples_per_epoch
         self.batches_per_epoch = batches_per_epoch
-        self._settings = settings
-        self._facts = LoaderFacts(
-            chose_workers=num_workers == "auto",
-            chose_persistence=persistent_workers == "auto",
-            budget_bytes=machine.available_bytes // (2 * machine.local_world_size),
-        )
+        vars(self)["settings"] = settings  # seen there alone: the property has the same name
         self._epochs = Epochs()
         self._opener = EpochOpener(self, self._facts)
         if num_workers == 0:
-            warn_of_ignored(settings)
+            warn_of_ignored(chosen)
         if num_workers != "auto":
             warn_of_many_workers(num_workers, machine)
         if logger.isEnabledFor(logging.DEBUG):
-            logger.debug("Settings of a new FastLoader:\n%s", settings.explain())
+            logger.debug("Settings of a new FastLoader:\n%s", chosen.explain())
 
     @property
     def settings(self) -> LoaderSettings:
@@ -251,6 +262,7 @@ class FastLoader(ResumableLoader[T_co]):
             "prefetch_factor": self.prefetch_factor,
             "timeout": self.timeout,
             "pin_memory": self.pin_memory,
+            "in_order": self.in_order,
             "device": None if self.device is None else str(torch.device(self.device)),
         }
         settings = self._settings.with_values(now, "set after construction")
@@ -297,6 +309,12 @@ class FastLoader(ResumableLoader[T_co]):
         if self._iterates_otherwise():
             return super()._get_iterator()
         return self._opener.open(self, self._epochs.begin(self))
+
+    def check_worker_number_rationality(self) -> None:
+        """Warn of more workers than CPUs, as torch does, unless they were measured to help."""
+        is_chosen = self.num_workers == self._settings.num_workers
+        if not (self._facts.chose_workers and is_chosen):
+            super().check_worker_number_rationality()
 
     def __getstate__(self) -> dict[str, Any]:
         # Running workers belong to this loader; a copy starts its own.

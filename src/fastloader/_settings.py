@@ -44,6 +44,8 @@ class LoaderSettings:
     """Whether batches arrive in page-locked memory."""
     transport: Transport
     """How batches come from workers."""
+    in_order: bool
+    """Whether batches come in the order of the sampler."""
     device: str | None
     """Where batches arrive; None leaves them as they were made."""
     resident: str | None

@@ -81,7 +81,9 @@ def test_what_is_far_above_its_limit_is_refused():
     members = [configuration("copy", is_limit=True), configuration("ours")]
     measured = {"copy": runs(1, 1.2), "ours": runs(0.4, 0.4)}
 
-    with pytest.raises(BenchmarkError, match=r"2\.5 times that of the fastest run of its limit"):
+    with pytest.raises(
+        BenchmarkError, match=r"2\.5 times that of the fastest run of its limit"
+    ):
         report(members, measured)
 
 

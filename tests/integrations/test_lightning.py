@@ -101,7 +101,7 @@ def test_a_loader_made_anew_has_the_same_options():
     assert again is not loader
     options = {name for name in vars(loader) if not name.startswith("_")}
     for name in options - {"sampler", "batch_sampler", "batch_size"}:
-        assert getattr(again, name) == getattr(loader, name), name
+        assert vars(again)[name] == vars(loader)[name], name
     assert again.dataset.num_batches_read == 5
 
 

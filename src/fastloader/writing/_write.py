@@ -9,10 +9,10 @@ from typing import Any, Literal, TypeAlias
 
 import pyarrow as pa
 
+from fastloader._atomic import replacing
 from fastloader._progress_bar import Progress, ProgressBar, progress_bar
 from fastloader.errors import DestinationError, FastLoaderError, SettingsError
 from fastloader.sources import ColumnValues, SourcePath, open_source
-from fastloader.writing._atomic import replacing
 from fastloader.writing._image_column import VERSION, image_column
 from fastloader.writing._image_rows import ImageRows, RowBlock, SampleRows, SourceRows
 from fastloader.writing._table_formats import choose_format

@@ -2,8 +2,8 @@
 
 import pytest
 
+from fastloader._atomic import replacing
 from fastloader.errors import DestinationError
-from fastloader.writing._atomic import replacing
 
 
 def test_a_file_appears_when_the_block_is_done(tmp_path):
