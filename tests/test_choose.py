@@ -59,6 +59,7 @@ traits = st.builds(
     DatasetTraits,
     is_iterable=st.booleans(),
     batched=st.booleans(),
+    wants_workers=st.booleans(),
     is_sequence=st.booleans(),
     num_shards=st.none() | st.integers(1, 40),
     num_batches=st.none() | st.integers(0, 10_000),
@@ -217,6 +218,7 @@ def test_the_number_of_workers_fits_the_machine(changes, num_workers):
     ("changes", "num_workers"),
     [
         ({"batched": True}, 0),
+        ({"batched": True, "wants_workers": True}, 7),
         ({"is_sequence": True}, 0),
         ({"num_batches": 3}, 3),
         ({"num_batches": 1}, 0),
@@ -227,6 +229,7 @@ def test_the_number_of_workers_fits_the_machine(changes, num_workers):
     ],
     ids=[
         "batched",
+        "batched and costly",
         "in memory",
         "three batches",
         "one batch",
@@ -240,6 +243,14 @@ def test_the_number_of_workers_fits_the_dataset(changes, num_workers):
     dataset = dataclasses.replace(OPAQUE, **changes)
 
     assert choose_settings(PLAIN, dataset, GivenOptions()).num_workers == num_workers
+
+
+@pytest.mark.parametrize(("device", "num_workers"), [("cuda:0", 0), ("cpu", 7)])
+def test_costly_batches_that_are_made_on_the_device_need_no_workers(device, num_workers):
+    dataset = dataclasses.replace(OPAQUE, batched=True, wants_workers=True)
+    options = GivenOptions(device=device, resident="device")
+
+    assert choose_settings(PLAIN, dataset, options).num_workers == num_workers
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,23 @@
 """What settings need to know of a dataset is found without reading a sample."""
 
+from pathlib import Path
+
 import pytest
 import torch
-from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset, default_collate
+from torch.utils.data import (
+    ConcatDataset,
+    Dataset,
+    IterableDataset,
+    Subset,
+    TensorDataset,
+    default_collate,
+)
 from torch.utils.data.datapipes.iter import IterableWrapper
 
 from fastloader._traits import describe_dataset
+from fastloader.datasets import DatasetWrapper, OMEArrowDataset
 
+CELLS = Path(__file__).parents[1] / "data" / "nf1_cells.parquet"
 AS_GIVEN = {
     "batch_size": 4,
     "sampler": None,
@@ -83,6 +94,43 @@ def test_batches_are_counted_where_that_can_be(dataset, given, num_batches):
 )
 def test_whole_batches_need_torchs_collate(given, batched):
     assert describe(TensorDataset(torch.arange(4)), **given).batched is batched
+
+
+class Decoding(Untouchable):
+    wants_workers = True
+
+    def get_batch(self, indices):
+        raise AssertionError("read")
+
+
+READY = TensorDataset(torch.arange(4))
+
+
+@pytest.mark.parametrize(
+    ("dataset", "wants_workers"),
+    [
+        (READY, False),
+        (Decoding(), True),
+        (DatasetWrapper(Subset(Decoding(), [0, 1])), True),
+        (ConcatDataset([READY, Decoding()]), True),
+        (DatasetWrapper(READY), False),
+    ],
+    ids=["in memory", "decoding", "wrapped part", "one of two", "wrapped in memory"],
+)
+def test_batches_that_are_work_are_known_through_wrappers(dataset, wants_workers):
+    assert describe(dataset).batched
+    assert describe(dataset).wants_workers is wants_workers
+
+
+@pytest.mark.parametrize(
+    ("options", "wants_workers"),
+    [({}, False), ({"preload": False}, True), ({"preload": False, "cache": "shared"}, False)],
+    ids=["decoded once", "decoded each time", "kept when first read"],
+)
+def test_images_that_are_decoded_each_time_are_work(options, wants_workers):
+    dataset = OMEArrowDataset(CELLS, **options)
+
+    assert describe(DatasetWrapper(dataset)).wants_workers is wants_workers
 
 
 @pytest.mark.parametrize(

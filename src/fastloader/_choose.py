@@ -31,6 +31,8 @@ class DatasetTraits:
     """Whether it is an `IterableDataset`."""
     batched: bool
     """Whether it makes whole batches in one call, with torch's default collate."""
+    wants_workers: bool = False
+    """Whether a batch is so much work that it is worth workers, though it is made in one call."""
     is_sequence: bool = False
     """Whether samples lie ready in a list, tuple or range."""
     num_shards: int | None = None
@@ -41,6 +43,11 @@ class DatasetTraits:
     """Why the dataset cannot leave this process, if so."""
     on_device: bool = False
     """Whether it holds tensors of an accelerator."""
+
+    @property
+    def has_ready_samples(self) -> bool:
+        """Whether making a batch is little more than a copy."""
+        return self.is_sequence or (self.batched and not self.wants_workers)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,10 +177,12 @@ def _choose_num_workers(
         number = given.num_workers_override, "FASTLOADER_NUM_WORKERS is set"
     elif suggestion is not None:
         number = suggestion
-    elif traits.batched:
-        return 0, "the dataset makes whole batches in one call, faster than workers send them"
     elif traits.is_sequence:
         return 0, "the samples lie ready in memory"
+    elif traits.has_ready_samples:
+        return 0, "the dataset makes whole batches in one call, faster than workers send them"
+    elif _choose_residence(traits, given)[0] is not None:
+        return 0, "batches are gathered on the device"
     else:
         number = _count_workers(machine, traits.num_batches)
     return _limit_to_shards(*number, traits)

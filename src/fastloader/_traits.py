@@ -13,7 +13,7 @@ from torch.utils.data import (
 
 from fastloader._attributes import walk_attributes
 from fastloader._choose import DatasetTraits
-from fastloader.datasets._batched import as_batched
+from fastloader.datasets._batched import as_batched, wants_workers
 
 __all__ = ["describe_dataset", "is_data_pipe"]
 
@@ -48,13 +48,13 @@ def describe_dataset(
         tied = "the dataset holds CUDA tensors, which forked workers cannot use"
     elif is_data_pipe(dataset):
         tied = "a DataPipe divides its data by rules of its own"
+    batched = None
+    if has_batches and collate_fn in {None, default_collate}:
+        batched = as_batched(dataset)
     return DatasetTraits(
         is_iterable=is_iterable,
-        batched=(
-            has_batches
-            and collate_fn in {None, default_collate}
-            and as_batched(dataset) is not None
-        ),
+        batched=batched is not None,
+        wants_workers=batched is not None and wants_workers(batched),
         is_sequence=type(dataset) in {list, tuple, range},
         num_shards=_read_num_shards(dataset) if is_iterable else None,
         num_batches=(

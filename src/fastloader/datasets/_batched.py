@@ -30,6 +30,7 @@ __all__ = [
     "as_batched",
     "as_positions",
     "has_independent_rows",
+    "wants_workers",
 ]
 
 
@@ -69,6 +70,18 @@ def has_independent_rows(batched: BatchedDataset) -> bool:
     if isinstance(batched, _Adapter):
         return all(map(has_independent_rows, batched.parts()))
     return _is_ours(batched) and getattr(batched, "has_independent_rows", True)
+
+
+def wants_workers(batched: BatchedDataset) -> bool:
+    """Tell whether making a batch is so much work that it is worth workers.
+
+    Args:
+        batched: From `as_batched`. Batches are taken to be ready in memory, but for a dataset,
+            or one that it is made of, that says ``wants_workers = True``.
+    """
+    if isinstance(batched, _Adapter):
+        return any(map(wants_workers, batched.parts()))
+    return getattr(batched, "wants_workers", False) is True
 
 
 def _is_ours(dataset: Any) -> bool:

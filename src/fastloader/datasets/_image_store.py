@@ -118,6 +118,11 @@ class ImageStore:
         return self._rows
 
     @property
+    def keeps_pixels(self) -> bool:
+        """Whether images are decoded once, not each time they are asked for."""
+        return self._options.cache != "none"
+
+    @property
     def num_ready(self) -> int:
         """Number of images that are decoded and kept."""
         return 0 if self._cache is None else self._cache.num_ready
@@ -128,7 +133,7 @@ class ImageStore:
         Raises:
             SharedMemoryError: If there is no room for it.
         """
-        if self._cache is None and self._options.cache != "none":
+        if self._cache is None and self.keeps_pixels:
             with self._opening:
                 if self._cache is None:
                     self._cache = self._open_cache()

@@ -224,6 +224,11 @@ class OMEArrowDataset(Dataset[Any]):
         """Where loaders are to keep the samples, if not as they choose."""
         return "device" if self._prefers_device else None
 
+    @property
+    def wants_workers(self) -> bool:
+        """Whether images are decoded each time they are asked for: work for loaders' workers."""
+        return not self._images.keeps_pixels
+
     @cached_property
     def stored_rows(self) -> StoredImages:
         """The samples in the type of the file, from which `convert_rows` makes others."""

@@ -125,7 +125,7 @@ def _most_workers(dataset: Any, options: Mapping[str, Any]) -> int | None:
         drop_last=False,
         collate_fn=options.get("collate_fn"),
     )
-    if traits.batched or traits.is_sequence or traits.tied is not None:
+    if traits.has_ready_samples or traits.tied is not None:
         return 0
     if traits.is_iterable:
         return traits.num_shards or 1
