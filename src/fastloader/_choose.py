@@ -185,7 +185,19 @@ def _choose_num_workers(
         return 0, "batches are gathered on the device"
     else:
         number = _count_workers(machine, traits.num_batches)
-    return _limit_to_shards(*number, traits)
+    most, reason = _limit_to_shards(*number, traits)
+    if most > 1 and _takes_on(traits, given):
+        reason += "; they start as they are needed"
+    return most, reason
+
+
+def _takes_on(traits: DatasetTraits, given: GivenOptions) -> bool:
+    """Return whether workers may start later than others."""
+    return (
+        given.workers == "processes"
+        and given.persistent_workers == "auto"
+        and not traits.is_iterable
+    )
 
 
 def _find_obstacle(machine: Machine, traits: DatasetTraits, given: GivenOptions) -> str | None:

@@ -91,6 +91,7 @@ class EpochOpener:
         self._buffers = BufferPool()
         self._habits = DrawingHabits()
         self._sends_batches = True
+        self._num_needed = 1
         self.residence = Residence()
 
     def open(self, loader: Any, begun: BegunEpoch) -> LoaderIterator:
@@ -151,12 +152,14 @@ class EpochOpener:
             ranks=read_ranks(),
             base_seed=base_seed,
             pin=lock_pages if device is not None and device.type == "cuda" else None,
+            num_first=self._num_needed if self._may_grow(plan) else None,
         )
         if begun.change is not None:
             self._keeper.note_change(*begun.change)
+        dataset_state = fingerprint(plan.dataset)
         pool = self._keeper.acquire(
             _state_of(loader, plan, device),
-            fingerprint(plan.dataset),
+            dataset_state,
             lambda: WorkerPool(plan, options),
             insists=not self._facts.chose_persistence,
         )
@@ -181,12 +184,14 @@ class EpochOpener:
                 next_worker=begun.next_worker,
                 deliveries=deliveries,
                 skipped=self._facts.skipped,
+                may_grow=lambda: fingerprint(plan.dataset) == dataset_state,
                 maker=maker if self._facts.chose_workers else None,
             ),
         )
 
         def on_end(is_healthy: bool) -> None:
-            if run.num_made_here and self._sends_batches:
+            self._num_needed = pool.num_live
+            if run.counters.num_made_here and self._sends_batches:
                 self._sends_batches = False
                 logger.warning(
                     "The batches cannot be sent from workers to the main process (a class "
@@ -197,6 +202,15 @@ class EpochOpener:
             self._keeper.release(pool, keep=keeps)
 
         return run, pool.processes, on_end
+
+    def _may_grow(self, plan: FetchPlan) -> bool:
+        """Return whether there need not be all workers from the start.
+
+        Not where each has a share of an iterable dataset, nor where the caller insists on the
+        copies of the dataset that the first workers got: later ones would get another.
+        """
+        facts = self._facts
+        return facts.chose_workers and facts.chose_persistence and not plan.is_iterable
 
     def _start_threads(
         self,

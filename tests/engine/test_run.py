@@ -65,7 +65,14 @@ def open_pool():
     pools = []
 
     def make(
-        dataset, *, method="fork", num_workers=2, worker_init_fn=None, ranks=ALONE, **plan
+        dataset,
+        *,
+        method="fork",
+        num_workers=2,
+        num_first=None,
+        worker_init_fn=None,
+        ranks=ALONE,
+        **plan,
     ):
         values = {
             "is_iterable": isinstance(dataset, Stream),
@@ -76,7 +83,12 @@ def open_pool():
             "on_error": "raise",
         }
         options = PoolOptions(
-            multiprocessing.get_context(method), num_workers, worker_init_fn, ranks, base_seed=3
+            multiprocessing.get_context(method),
+            num_workers,
+            worker_init_fn,
+            ranks,
+            base_seed=3,
+            num_first=num_first,
         )
         pool = WorkerPool(FetchPlan(dataset=dataset, **{**values, **plan}), options)
         pools.append(pool)
@@ -107,6 +119,7 @@ def start(pool, order, **options):
         "next_worker": 0,
         "skipped": [],
         "maker": None,
+        "may_grow": lambda: True,
         "deliveries": deque(),
     }
     return PoolRun(pool, DrawnBatches(iter(order)), RunOptions(**{**values, **options}))
@@ -302,7 +315,7 @@ def test_batches_that_cannot_be_sent_can_be_made_here(open_pool):
     made = batches_of(run)
 
     assert [sample() for batch in made for sample in batch] == list(range(8))
-    assert run.num_made_here == 2
+    assert run.counters.num_made_here == 2
 
 
 def test_a_batch_made_here_may_have_all_its_samples_skipped(open_pool):

@@ -1,5 +1,6 @@
 """Runs fetch and collate: in this process, in worker processes or in threads."""
 
+from fastloader.engine._counters import RunCounters
 from fastloader.engine._delivery import Deliveries, Delivery
 from fastloader.engine._fetch import FetchPlan, SkippedSample
 from fastloader.engine._inprocess import BatchMaker, InProcessRun
@@ -20,6 +21,7 @@ __all__ = [
     "MergedRun",
     "PoolOptions",
     "PoolRun",
+    "RunCounters",
     "RunOptions",
     "SkippedSample",
     "StreamPoint",

@@ -108,6 +108,8 @@ class ReplyKind(IntEnum):
     """The body is an error that kept the worker from starting."""
     UNSHARDED = 9
     """The iterable dataset gave samples without asking which worker it is in."""
+    READY = 10
+    """The worker has started."""
 
 
 class Reply(NamedTuple):
@@ -121,20 +123,22 @@ class Reply(NamedTuple):
     body: bytes
     point: bytes = b""
     """A pickled `StreamPoint`: where an iterable dataset is after the task."""
+    busy_nanoseconds: int = 0
+    """What the worker spent on the task, for BATCH and TOO_LARGE."""
 
 
-_HEADER = struct.Struct("<Bqqqq")
+_HEADER = struct.Struct("<Bqqqqq")
 
 
 def encode_reply(reply: Reply) -> bytes:
     """Turn a reply into bytes."""
-    kind, run, number, needed_bytes, body, point = reply
-    return _HEADER.pack(kind, run, number, needed_bytes, len(point)) + point + body
+    kind, run, number, needed_bytes, body, point, busy = reply
+    return _HEADER.pack(kind, run, number, needed_bytes, len(point), busy) + point + body
 
 
 def decode_reply(message: bytes) -> Reply:
     """Turn bytes into a reply."""
-    kind, run, number, needed_bytes, point_bytes = _HEADER.unpack_from(message)
+    kind, run, number, needed_bytes, point_bytes, busy = _HEADER.unpack_from(message)
     start = _HEADER.size + point_bytes
     point = message[_HEADER.size : start] if point_bytes else b""
-    return Reply(ReplyKind(kind), run, number, needed_bytes, message[start:], point)
+    return Reply(ReplyKind(kind), run, number, needed_bytes, message[start:], point, busy)

@@ -6,8 +6,10 @@ import signal
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import takewhile
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
+from operator import attrgetter
 from typing import NamedTuple, TypeAlias
 
 from fastloader._ranks import Ranks
@@ -30,6 +32,7 @@ from fastloader.engine._messages import (
     decode_reply,
     encode_order,
 )
+from fastloader.engine._staffing import Staffing
 from fastloader.engine._worker import RUN_BYTES, WorkerSetup, run_worker
 from fastloader.shm._arena import Arena, ArenaView, Pin, Slot
 from fastloader.shm._memory_file import MemoryFile
@@ -57,6 +60,8 @@ class PoolOptions:
     base_seed: int
     pin: Pin | None = None
     """Locks the memory of slots, for a device that reads them itself."""
+    num_first: int | None = None
+    """Workers to begin with, where more are taken on as they are needed; None starts all."""
 
 
 class Death(NamedTuple):
@@ -75,18 +80,22 @@ class WorkerReply(NamedTuple):
 Event: TypeAlias = WorkerReply | Death
 
 
-@dataclass
+@dataclass(eq=False)
 class _Member:
+    number: int
     process: BaseProcess
     sender: FrameSender
     splitter: FrameSplitter
     stacks: MemoryFile
     descriptors: tuple[int, int]
+    is_ready: bool = False
     is_dead: bool = False
 
 
 class WorkerPool:
     """The workers of a loader, idle between the runs over the data.
+
+    With `PoolOptions.num_first` they are few at first, and `staffing` tells when to `resize`.
 
     **Processes:** belongs to the process that made it; in a forked child every method that
     ends or speaks to workers does nothing.
@@ -107,10 +116,14 @@ class WorkerPool:
         self._is_closed = False
         self._selector = selectors.DefaultSelector()
         self._members: list[_Member] = []
+        self._leaving: list[_Member] = []
+        self.staffing: Staffing | None = None
+        """Decides how many workers there are; None where all are there from the start."""
+        if options.num_first is not None:
+            self.staffing = Staffing(options.num_workers, time.monotonic())
         self.cancel_run()
         try:
-            for number in range(options.num_workers):
-                self._members.append(self._start(number))
+            self.resize(options.num_first or options.num_workers)
         except BaseException:
             self.close()
             raise
@@ -119,6 +132,29 @@ class WorkerPool:
     def processes(self) -> list[BaseProcess]:
         """The worker processes, in order of their numbers."""
         return [member.process for member in self._members]
+
+    @property
+    def num_live(self) -> int:
+        """Workers there are, at work or starting."""
+        return len(self._members)
+
+    @property
+    def num_ready(self) -> int:
+        """Workers that have started, up to the first one that has not."""
+        return sum(1 for _ in takewhile(attrgetter("is_ready"), self._members))
+
+    def resize(self, num_workers: int) -> None:
+        """Start workers, or let those with the highest numbers leave.
+
+        Args:
+            num_workers: How many there are to be; those that leave have no task of this run.
+        """
+        for number in range(self.num_live, num_workers):
+            self._members.append(self._start(number))
+            self.send(number, self.live_state)
+        while self.num_live > num_workers:
+            self.send(self.num_live - 1, Leave())
+            self._leaving.append(self._members.pop())
 
     def begin_run(self) -> int:
         """Cancel what is left of earlier runs and return the number of a new one."""
@@ -138,22 +174,27 @@ class WorkerPool:
         except BrokenPipeError:
             return  # its death is reported by `wait`
         if member.sender.has_waiting:
-            self._watch_for_room(worker)
+            self._watch_for_room(member)
 
     def wait(self, timeout_seconds: float | None) -> list[Event]:
         """Return what workers sent, and who died, after at most `timeout_seconds`."""
         events: list[Event] = []
         for key, _ in self._selector.select(timeout_seconds):
-            role, worker = key.data
+            role, member = key.data
             if role == "replies":
-                events.extend(self._received(worker))
+                events.extend(self._received(member))
             elif role == "room":
-                self._send_waiting(worker)
-            elif not self._members[worker].is_dead:
-                events.extend(self._received(worker))  # its last words come before its death
-                self._members[worker].is_dead = True
-                events.append(Death(worker))
-                self._forget(worker)
+                self._send_waiting(member)
+            elif not member.is_dead:
+                events.extend(self._received(member))  # its last words come before its death
+                member.is_dead = True
+                self._forget(member)
+                if member in self._leaving:
+                    self._leaving.remove(member)
+                    member.process.join()
+                    self._release(member)
+                else:
+                    events.append(Death(member.number))
         return events
 
     def abandon(self, run: int, number: int, slot: Slot) -> None:
@@ -170,6 +211,7 @@ class WorkerPool:
         """Put a new process in the place of a dead one."""
         self._release(self._members[worker])
         self._members[worker] = self._start(worker)
+        self.send(worker, self.live_state)
 
     def stack_of(self, worker: int) -> str:
         """Return what a worker's threads are doing, or why that cannot be told."""
@@ -198,12 +240,13 @@ class WorkerPool:
             return
         self._is_closed = True
         self.cancel_run()
-        for number, member in enumerate(self._members):
-            if not member.is_dead:
-                self.send(number, Leave())
-        self._end_processes()
-        self._selector.close()
         for member in self._members:
+            if not member.is_dead:
+                self.send(member.number, Leave())
+        members = [*self._leaving, *self._members]
+        self._end_processes(members)
+        self._selector.close()
+        for member in members:
             self._release(member)
         self.arena.close()
         if self._launch.file is not None:
@@ -253,33 +296,35 @@ class WorkerPool:
         reply_reader.close()
         _consumer_descriptors.update(descriptors)
         member = _Member(
+            number,
             process,
             FrameSender(descriptors[0]),
             FrameSplitter(descriptors[1]),
             stacks,
             descriptors,
         )
-        self._selector.register(descriptors[1], selectors.EVENT_READ, ("replies", number))
-        self._selector.register(process.sentinel, selectors.EVENT_READ, ("sentinel", number))
+        self._selector.register(descriptors[1], selectors.EVENT_READ, ("replies", member))
+        self._selector.register(process.sentinel, selectors.EVENT_READ, ("sentinel", member))
         return member
 
     def _tell_run(self, run: int) -> None:
         self._control[:RUN_BYTES] = run.to_bytes(RUN_BYTES, "little", signed=True)
 
-    def _received(self, worker: int) -> Iterator[WorkerReply]:
-        member = self._members[worker]
+    def _received(self, member: _Member) -> Iterator[WorkerReply]:
         for message in member.splitter.read():
-            yield WorkerReply(worker, decode_reply(message))
+            reply = decode_reply(message)
+            if reply.kind is ReplyKind.READY:
+                member.is_ready = True
+            yield WorkerReply(member.number, reply)
         if member.splitter.is_ended:
             self._unregister(member.descriptors[1])
 
-    def _watch_for_room(self, worker: int) -> None:
-        descriptor = self._members[worker].descriptors[0]
+    def _watch_for_room(self, member: _Member) -> None:
+        descriptor = member.descriptors[0]
         if descriptor not in self._selector.get_map():
-            self._selector.register(descriptor, selectors.EVENT_WRITE, ("room", worker))
+            self._selector.register(descriptor, selectors.EVENT_WRITE, ("room", member))
 
-    def _send_waiting(self, worker: int) -> None:
-        member = self._members[worker]
+    def _send_waiting(self, member: _Member) -> None:
         try:
             member.sender.flush()
         except BrokenPipeError:
@@ -288,8 +333,7 @@ class WorkerPool:
         if not member.sender.has_waiting:
             self._unregister(member.descriptors[0])
 
-    def _forget(self, worker: int) -> None:
-        member = self._members[worker]
+    def _forget(self, member: _Member) -> None:
         for descriptor in (*member.descriptors, member.process.sentinel):
             self._unregister(descriptor)
 
@@ -297,23 +341,24 @@ class WorkerPool:
         if descriptor in self._selector.get_map():
             self._selector.unregister(descriptor)
 
-    def _end_processes(self) -> None:
+    def _end_processes(self, members: list[_Member]) -> None:
         # Closing its replies is the last thing that a worker does by itself; who has not done
         # so in time is busy, maybe for long.
+        staying = members
         deadline = time.monotonic() + LEAVE_SECONDS
-        while self._staying() and (rest := deadline - time.monotonic()) > 0:
+        while (rest := deadline - time.monotonic()) > 0:
+            staying = [m for m in members if not (m.splitter.is_ended or m.is_dead)]
+            if not staying:
+                break
             self.wait(rest)
-        for member in self._staying():
+        for member in staying:
             member.process.terminate()
         deadline = time.monotonic() + END_SECONDS
-        for member in self._members:
+        for member in members:
             member.process.join(max(0.0, deadline - time.monotonic()))
             if member.process.is_alive():
                 member.process.kill()
                 member.process.join()
-
-    def _staying(self) -> list[_Member]:
-        return [m for m in self._members if not (m.splitter.is_ended or m.is_dead)]
 
     def _release(self, member: _Member) -> None:
         for descriptor in member.descriptors:

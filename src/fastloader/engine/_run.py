@@ -3,21 +3,23 @@
 import logging
 import pickle
 import time
-import warnings
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from fastloader.engine._counters import RunCounters
 from fastloader.engine._death import describe_death
 from fastloader.engine._delivery import Delivery
 from fastloader.engine._fetch import AllSkippedError, SkippedSample
 from fastloader.engine._inprocess import BatchMaker
+from fastloader.engine._lookahead import Lookahead
 from fastloader.engine._messages import LiveState, Reply, ReplyKind, Resume, SlotOffer, Task
 from fastloader.engine._packing import unpack
 from fastloader.engine._pool import Death, Event, WorkerPool
 from fastloader.engine._remote_errors import unpack_error
 from fastloader.engine._run_options import RunOptions
 from fastloader.engine._shares import warn_of_drops, warn_of_repeats
+from fastloader.engine._team import Team
 from fastloader.engine._turns import Turns
 from fastloader.engine._wording import name_samples
 from fastloader.errors import WorkerDiedError, WorkerTimeoutError
@@ -50,9 +52,9 @@ class _Pending:
 class PoolRun:
     """A stream of the batches of one pass; `close` cancels what is under way.
 
-    Tasks go to the workers in turn, or without order to the one with the least to do; as many
-    are under way as `prefetch_factor` times the number of workers, or fewer if their slots would exceed
-    the budget.
+    Tasks go to the workers in turn; without order, or where the number of workers is left to us,
+    to the one with the least to do. As many are under way as `prefetch_factor` times the number of
+    workers, or fewer if their slots would exceed the budget.
 
     **Processes:** consumer's side. One run at a time uses a pool.
     """
@@ -65,9 +67,10 @@ class PoolRun:
         self._pending: dict[int, _Pending] = {}  # in the order in which they were sent
         self._arrived: deque[int] = deque()  # numbers in the order of their replies
         self._num_workers = pool.options.num_workers
+        self._lookahead = Lookahead(options.prefetch_factor, options.budget_bytes)
         self._turns = Turns(
             self._num_workers,
-            in_order=options.in_order,
+            in_turn=options.in_order and pool.staffing is None,
             is_iterable=options.is_iterable,
             most_each=options.prefetch_factor,
             first=options.next_worker,
@@ -75,9 +78,9 @@ class PoolRun:
         self._order_is_ended = False
         self._is_closed = False
         self._num_dropped = 0
-        self._was_told_of_budget = False
-        self.num_made_here = 0
-        """Batches that could not be sent and were made in this process instead."""
+        self.counters = RunCounters(busy_seconds=[0.0] * self._num_workers)
+        """What happened so far."""
+        self._team = Team(pool, self._turns, self._lookahead, options.may_grow)
         self._handle(pool.wait(0))  # slots of a run that was broken off come back
         self._resume_streams()
         self._submit()
@@ -114,6 +117,7 @@ class PoolRun:
             reply = pending.reply
             if reply is not None and reply.kind is ReplyKind.BATCH:
                 self._deliver(pending, has_batch=True)
+                self._count(pending.worker, reply)
                 return [self._open(pending.slot, reply)]
             self._pool.arena.give_back(pending.slot)
             if (
@@ -144,7 +148,7 @@ class PoolRun:
         )
 
     def _make_here(self, task: Task, maker: BatchMaker) -> list[Batch]:
-        self.num_made_here += 1
+        self.counters.num_made_here += 1
         try:
             return [maker.make(task.indices, task.number)]
         except AllSkippedError:
@@ -173,6 +177,14 @@ class PoolRun:
             return None
         return self._pending.pop(first.task.number)
 
+    def _count(self, worker: int, reply: Reply) -> None:
+        counters = self.counters
+        busy_seconds = reply.busy_nanoseconds / 1e9
+        counters.num_batches += 1
+        counters.num_bytes += reply.needed_bytes
+        counters.busy_seconds[worker] += busy_seconds
+        self._team.note_batch(busy_seconds)
+
     # Sending
 
     def _submit(self) -> None:
@@ -200,20 +212,7 @@ class PoolRun:
             self._pool.send(worker, task)
 
     def _limit(self) -> int:
-        wanted = self._options.prefetch_factor * self._num_workers
-        affordable = self._options.budget_bytes // self._pool.arena.slot_bytes
-        if affordable >= wanted:
-            return wanted
-        if affordable < self._num_workers and not self._was_told_of_budget:
-            self._was_told_of_budget = True
-            warnings.warn(
-                f"Batches of {self._pool.arena.slot_bytes / 1e6:.0f} MB leave room for "
-                f"{max(1, affordable)} ahead in {self._options.budget_bytes / 1e6:.0f} MB of "
-                f"memory, so not all of the {self._num_workers} workers will be busy: lower "
-                "batch_size or num_workers.",
-                stacklevel=2,
-            )
-        return max(1, affordable)
+        return self._lookahead.limit(self._turns.num_open, self._pool.arena.slot_bytes)
 
     def _num_kept(self) -> int:
         """Slots that the next batches, or the next epoch, will need again."""
@@ -228,7 +227,7 @@ class PoolRun:
         state = LiveState(self._options.live_state(), self._options.dataset_epoch)
         if state != self._pool.live_state:
             self._pool.live_state = state
-            for worker in range(self._num_workers):
+            for worker in range(self._pool.num_live):
                 self._pool.send(worker, state)
 
     # Receiving
@@ -236,7 +235,7 @@ class PoolRun:
     def _receive(self) -> None:
         started = time.monotonic()
         patience = self._options.stall_seconds
-        while not (events := self._pool.wait(self._time_left(started, patience))):
+        while not (events := self._wait(self._time_left(started, patience))):
             waited = time.monotonic() - started
             timeout = self._options.timeout_seconds
             if timeout and waited >= timeout:
@@ -247,6 +246,14 @@ class PoolRun:
                 patience *= 2
                 logger.warning("No batch for %.0f seconds. %s", waited, self._whereabouts())
         self._handle(events)
+
+    def _wait(self, seconds: float) -> list[Event]:
+        began = time.monotonic()
+        events = self._pool.wait(min(seconds, self._team.longest_wait_seconds))
+        waited = time.monotonic() - began
+        self.counters.waited_seconds += waited
+        self._team.note_wait(waited, is_last=self._order_is_ended)
+        return events
 
     def _handle(self, events: list[Event]) -> None:
         for event in events:
@@ -264,6 +271,10 @@ class PoolRun:
     def _take(self, worker: int, reply: Reply) -> None:
         if reply.kind is ReplyKind.NOT_STARTED:
             raise unpack_error(reply.body, f"DataLoader worker {worker}, which did not start")
+        if reply.kind is ReplyKind.READY:
+            self._team.welcome()
+            self._submit()
+            return
         if reply.run != self._run:
             self._pool.settle(reply)
             return
@@ -327,7 +338,6 @@ class PoolRun:
             raise WorkerDiedError(text)
         logger.warning("%s It is started anew.", text)
         self._pool.restart(worker)
-        self._pool.send(worker, self._pool.live_state)
         for pending in lost:
             pending.task = pending.task._replace(slot=pending.slot.place)
             self._pool.send(worker, pending.task)

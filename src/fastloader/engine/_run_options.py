@@ -43,5 +43,7 @@ class RunOptions:
     """Takes what became of the tasks whose batches were handed out, or that had none."""
     skipped: list[SkippedSample]
     """Takes the samples that were left out."""
+    may_grow: Callable[[], bool]
+    """Whether a worker that starts now would be like the others."""
     maker: BatchMaker | None
     """Makes the batches that cannot be sent, in this process; None raises instead."""

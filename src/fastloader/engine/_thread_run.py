@@ -65,7 +65,7 @@ class ThreadRun:
         self._arrival = threading.Condition()
         self._turns = Turns(
             setup.num_workers,
-            in_order=options.in_order,
+            in_turn=options.in_order,
             is_iterable=setup.plan.is_iterable,
             most_each=options.prefetch_factor,
             first=options.next_worker,

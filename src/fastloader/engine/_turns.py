@@ -6,23 +6,25 @@ __all__ = ["Turns"]
 class Turns:
     """Shares tasks out to workers, and counts those that each is at.
 
-    In order, tasks go in turn, as in torch: which worker makes which batch is the same in every
-    run. Without order they go to the worker with the least to do. With an iterable dataset each
+    Tasks may go in turn, as in torch: which worker makes which batch is then the same in every
+    run. Otherwise they go to the worker with the least to do. With an iterable dataset each
     worker has its own share of the data: they take turns until theirs is at its end.
 
     Args:
         num_workers: Workers.
-        in_order: Whether batches come in order.
+        in_turn: Whether each worker gets as many tasks as any other.
         is_iterable: Whether each worker has a share of its own.
         most_each: Tasks that a worker with a share of its own may be at.
         first: Whose turn it is at first.
     """
 
     def __init__(
-        self, num_workers: int, *, in_order: bool, is_iterable: bool, most_each: int, first: int
+        self, num_workers: int, *, in_turn: bool, is_iterable: bool, most_each: int, first: int
     ) -> None:
         self._num_workers = num_workers
-        self._in_order = in_order
+        self._in_turn = in_turn
+        self.num_open = num_workers
+        """Workers that get tasks: the first so many."""
         self._is_iterable = is_iterable
         self._most_each = most_each
         self._next = first
@@ -32,11 +34,11 @@ class Turns:
 
     def choose(self) -> int | None:
         """Return the worker of the next task, or None if no worker can take one."""
-        count = self._num_workers
+        count = self.num_open
         workers = [(self._next + step) % count for step in range(count)]
         if self._is_iterable:
             workers = [worker for worker in workers if worker not in self._ended]
-        if not self._in_order:
+        if not self._in_turn:
             workers.sort(key=self._loads.__getitem__)
         if not workers:
             return None
@@ -57,6 +59,10 @@ class Turns:
     def end(self, worker: int) -> None:
         """Note that the share of a worker is at its end."""
         self._ended.add(worker)
+
+    def is_idle(self, worker: int) -> bool:
+        """Return whether a worker has no task."""
+        return not self._loads[worker]
 
     def is_done(self, worker: int) -> bool:
         """Return whether a worker has nothing more to do in this run."""

@@ -8,6 +8,7 @@ import os
 import pickle
 import random
 import signal
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -86,6 +87,7 @@ def run_worker(setup: WorkerSetup, launch: Launch) -> None:
     except Exception as error:  # noqa: BLE001 - raised in the consumer
         send(Reply(ReplyKind.NOT_STARTED, -1, -1, 0, pack_error(error)))
         return
+    send(Reply(ReplyKind.READY, -1, -1, 0, b""))
     # What exists now lives as long as the worker: no need to look at it, nor to copy its pages.
     gc.freeze()
     try:
@@ -140,6 +142,7 @@ class _Worker:
         self._fetcher: Fetcher | None = None
         self._run = -1
         self._resume: Resume | None = None
+        self._began_nanoseconds = 0
         self._too_large: dict[tuple[int, int], tuple[Batch, bytes]] = {}
         self._seeds_tasks = True
         self._owned = OwnedGenerators(plan.dataset)
@@ -170,6 +173,7 @@ class _Worker:
                 case Task() as task:
                     self._do(task)
                 case SlotOffer(run, number, place):
+                    self._began_nanoseconds = time.monotonic_ns()
                     batch, point = self._too_large.pop((run, number))
                     self._writer = SlotWriter(self._arena.slot(place))
                     self._reply_with(run, number, batch, point)
@@ -186,6 +190,7 @@ class _Worker:
         if task.run != int.from_bytes(self._arena.control[:RUN_BYTES], "little", signed=True):
             self._send(Reply(ReplyKind.CANCELLED, task.run, task.number, 0, b""))
             return
+        self._began_nanoseconds = time.monotonic_ns()
         self._writer = SlotWriter(self._arena.slot(task.slot))
         try:
             batch = self._make(task)
@@ -261,11 +266,12 @@ class _Worker:
             told.__cause__ = error
             self._send(Reply(ReplyKind.UNPICKLABLE, run, number, 0, pack_error(told)))
             return
-        if writer.fits:
-            self._send(Reply(ReplyKind.BATCH, run, number, writer.needed_bytes, body, point))
-        else:
+        kind = ReplyKind.BATCH
+        if not writer.fits:
             self._too_large[run, number] = batch, point
-            self._send(Reply(ReplyKind.TOO_LARGE, run, number, writer.needed_bytes, b""))
+            kind, body, point = ReplyKind.TOO_LARGE, b"", b""
+        busy = time.monotonic_ns() - self._began_nanoseconds
+        self._send(Reply(kind, run, number, writer.needed_bytes, body, point, busy))
 
     def _answer(
         self, kind: ReplyKind, task: Task, body: bytes = b"", point: bytes = b""
