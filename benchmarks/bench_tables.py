@@ -11,8 +11,13 @@ each format's defaults (Parquet: zstd), row groups and record batches of 8. For 
   at all, this is the only floor there is;
 * ours: `OMEArrowDataset`, which finds, checks and keeps all pixels.
 
-All on one core (this process is bound to it). Rows: 16 random images in one read without a cache,
-against reading the rows by the library and `as_py`.
+All on one core (this process is bound to it). Random rows of Parquet, each the way readers of
+OME-Arrow take (its row group and `as_py`), against
+
+* bare: its row group's chunks, decoded and dropped, which no reader can do without;
+* ours: 16 rows in one read without a cache;
+* ours, kept: all rows one by one in random order with ``preload=False, cache="shared"``, where the
+  first row of some row groups (8 MB of pixels) decodes the others with it.
 
     python benchmarks/bench_tables.py --json benchmarks/results/<date>-<machine>/tables.json
 """
@@ -206,6 +211,34 @@ def rows_as_py(path: Path) -> Run:
     return run
 
 
+def rows_bare(path: Path) -> Run:
+    """Decode the row group of each row, and drop it."""
+    use_one_core()
+    file = pq.ParquetFile(path)
+    rows = random_rows(file.metadata.num_rows)
+
+    def run() -> Work:
+        for row in rows:
+            file.read_row_group(row // GROUP_ROWS, columns=["image.chunks"], use_threads=False)
+        return Work(samples=len(rows))
+
+    return run
+
+
+def rows_kept(path: Path) -> Run:
+    """Read all rows one by one in random order, keeping what was decoded."""
+    use_one_core()
+
+    def run() -> Work:
+        dataset = OMEArrowDataset(path, preload=False, cache="shared", progress=False)
+        order = np.random.default_rng(3).permutation(len(dataset)).tolist()
+        for row in order:
+            dataset[row]
+        return Work(samples=len(order))
+
+    return run
+
+
 def rows_ours(path: Path) -> Run:
     """Read rows in one batch, without a cache."""
     use_one_core()
@@ -241,8 +274,13 @@ def main() -> None:
                     benchmark.add(f"{group}: {name}", function, group=group, path=path)
             group = f"16 random rows, parquet {encoding}"
             path = Path(folder) / f"{encoding}.parquet"
-            benchmark.add(f"{group}: as_py", rows_as_py, group=group, path=path)
-            benchmark.add(f"{group}: ours", rows_ours, group=group, path=path)
+            for name, function in (
+                ("as_py", rows_as_py),
+                ("bare", rows_bare),
+                ("ours", rows_ours),
+                ("ours, kept", rows_kept),
+            ):
+                benchmark.add(f"{group}: {name}", function, group=group, path=path)
         benchmark.main(in_groups=True)
 
 

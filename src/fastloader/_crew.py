@@ -5,9 +5,11 @@ import queue
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
+from itertools import pairwise
 from typing import Any, TypeAlias
 
-__all__ = ["Crew", "current_crew", "working_with"]
+__all__ = ["Crew", "current_crew", "share_out", "working_with"]
 
 Job: TypeAlias = Callable[[], None]
 
@@ -108,3 +110,24 @@ def working_with(crew: Crew | None) -> Iterator[None]:
         yield
     finally:
         _current.crew = previous
+
+
+def share_out(num_rows: int, num_parts: int, work: Callable[[int, int], None]) -> None:
+    """Do something for all rows of a batch, with a thread for each part.
+
+    Args:
+        num_rows: Rows of the batch.
+        num_parts: Parts to make of them, which the crew of this thread does, or one of its own.
+        work: Takes the first row and the row after the last; leaves the interpreter free.
+    """
+    edges = [num_rows * part // num_parts for part in range(num_parts + 1)]
+    jobs = [partial(work, start, stop) for start, stop in pairwise(edges)]
+    crew = current_crew()
+    if crew is not None or num_parts == 1:
+        (crew or Crew(0)).do(jobs)
+        return
+    crew = Crew(num_parts - 1)
+    try:
+        crew.do(jobs)
+    finally:
+        crew.close()

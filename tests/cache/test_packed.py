@@ -86,6 +86,31 @@ def test_more_images_are_gathered_than_fit_the_processors_cache(monkeypatch):
     np.testing.assert_array_equal(np.stack(arrays), out.numpy())
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
+@pytest.mark.parametrize(
+    "stored", ["bool", "uint8", "uint16", "uint32", "int8", "int32", "int64", "float64"]
+)
+def test_pixels_are_scaled_as_torch_scales_them(stored, dtype):
+    array = np.random.default_rng(1).integers(-(2**60), 2**60, (1, 1, 1, 50, 50)).astype(stored)
+    out = torch.empty(1, *array.shape, dtype=dtype)
+
+    packed([array]).gather([0], out, scale=1 / 65535)
+
+    assert torch.equal(torch.from_numpy(array).to(dtype).mul_(1 / 65535), out[0])
+
+
+def test_large_batches_are_shared_out_to_threads(monkeypatch):
+    monkeypatch.setattr("fastloader.cache._packed._PART_BYTES", 1)
+    monkeypatch.setattr("torch.get_num_threads", lambda: 3)
+    arrays = arrays_of(*UNIFORM, *LARGE)
+    positions = [5, 6, 7, 6]
+    out = torch.empty(4, *arrays[5].shape)
+
+    packed(arrays).gather(positions, out)
+
+    np.testing.assert_array_equal(np.stack([arrays[i] for i in positions]), out.numpy())
+
+
 def test_scaling_to_half_precision_does_not_overflow_first():
     images = packed([np.full((1, 1, 1, 2, 2), 65535, np.uint16)])
     out = torch.empty(1, 1, 1, 1, 2, 2, dtype=torch.float16)

@@ -42,6 +42,8 @@ _BYTE_GROUPS_PER_THREAD = 16
 """Of byte chunks Arrow holds a row group up to four times over: few at once, out of many."""
 _BYTES_PER_THREAD = 128 << 20
 """Each thread costs up to 30 MB in Arrow's memory pool."""
+_WORTH_A_THREAD_BYTES = 32 << 20
+"""Below it, starting a thread that writes behind takes longer than it saves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +221,8 @@ class ParquetSource:
             self._run(job, write_batch, int(rows[-1]), batch_rows)
 
         if num_threads == 1:
-            with WriteBehind(write_batch, in_thread=num_allowed > 1) as behind:
+            is_worth_it = num_allowed > 1 and num_bytes.sum() > _WORTH_A_THREAD_BYTES
+            with WriteBehind(write_batch, in_thread=is_worth_it) as behind:
                 for job in jobs:
                     self._run(job, behind, int(rows[-1]), batch_rows)
             return
