@@ -1,5 +1,7 @@
 """Changes of a dataset that workers would miss are seen."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -10,6 +12,19 @@ from fastloader._fingerprint import fingerprint
 class Inner:
     def __init__(self):
         self.size = 3
+
+    def read(self):
+        return self.size
+
+
+def counter():
+    count = 0
+
+    def advance():
+        nonlocal count
+        count += 1
+
+    return advance
 
 
 class Holder:
@@ -22,6 +37,9 @@ class Holder:
         self.large = list(range(1000))
         self.inner = Inner()
         self.function = len
+        self.method = Inner().read
+        self.bound = partial(Inner().read)
+        self.closure = counter()
 
 
 class LiveHolder(Holder):
@@ -52,6 +70,9 @@ def set_class(holder):
         lambda h: setattr(h.inner, "size", 5),
         lambda h: setattr(h, "function", max),
         lambda h: setattr(h, "images", torch.zeros(10)),
+        lambda h: setattr(h.method.__self__, "size", 5),
+        lambda h: setattr(h.bound.func.__self__, "size", 5),
+        lambda h: h.closure(),
         set_class,
     ],
     ids=[
@@ -64,6 +85,9 @@ def set_class(holder):
         "nested",
         "function",
         "new",
+        "object of a method",
+        "object of a partial method",
+        "closure",
         "class",
     ],
 )
@@ -89,6 +113,27 @@ def test_plain_values_of_a_live_dataset_do_not_count():
     holder.epoch = 7
 
     assert fingerprint(holder) == before
+
+
+def test_tensors_of_inference_mode_can_be_looked_at():
+    holder = Holder()
+    with torch.inference_mode():
+        holder.images = torch.zeros(10)
+
+    assert fingerprint(holder) == fingerprint(holder)
+
+
+def test_a_variable_without_a_value_can_be_looked_at():
+    holder = Holder()
+
+    def read():
+        return later
+
+    holder.function = read
+    before = fingerprint(holder)
+    later = 1
+
+    assert fingerprint(holder) != before
 
 
 def test_cycles_end():

@@ -535,6 +535,36 @@ def test_the_package_exports_what_it_says():
     assert fastloader.__version__.count(".") == 2
 
 
+class Images(Dataset):
+    def __init__(self):
+        self.images = torch.ones(8, 3, 64, 64)  # large enough for memory that is used again
+
+    def __len__(self):
+        return len(self.images)
+
+    def __getitem__(self, index):
+        return self.images[index]
+
+
+@pytest.mark.multiprocess
+@pytest.mark.parametrize("num_workers", [0, 1])
+@pytest.mark.parametrize("kind", ["samples", "batches"])
+def test_validation_in_inference_mode_leaves_batches_that_can_be_trained_on(num_workers, kind):
+    weight = torch.ones(3, 64, 64, requires_grad=True)
+    with torch.inference_mode():
+        images = Images()
+        dataset = images if kind == "samples" else TensorDataset(images.images.clone())
+        loader = FastLoader(dataset, 4, num_workers=num_workers)
+        num_evaluated = len([None for _ in loader])
+
+    for batch in loader:
+        images = batch if kind == "samples" else batch[0]
+        (images * weight).sum().backward()
+
+    assert num_evaluated == 2
+    assert torch.equal(weight.grad, torch.full((3, 64, 64), 8.0))
+
+
 _REPLACING_SCRIPT = """
 import importlib.abc, importlib.util, sys
 

@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
+from functools import partial
+from types import CellType, FunctionType, MethodType
 from typing import Any
 
 import numpy as np
@@ -34,7 +36,8 @@ def _of(obj: object, depth: int) -> Any:
     if isinstance(obj, SCALARS):
         return obj if not isinstance(obj, str | bytes) or len(obj) <= SMALL_BYTES else hash(obj)
     if isinstance(obj, torch.Tensor):
-        return id(obj), obj._version  # noqa: SLF001 - documented: counts in-place changes
+        # Inference tensors do not count their in-place changes.
+        return id(obj), None if obj.is_inference() else obj._version  # noqa: SLF001 - documented
     if isinstance(obj, np.ndarray):
         small = obj.nbytes <= SMALL_BYTES and not obj.dtype.hasobject
         return (id(obj), obj.shape, obj.tobytes()) if small else (id(obj), obj.shape)
@@ -42,7 +45,25 @@ def _of(obj: object, depth: int) -> Any:
         return id(obj)
     if isinstance(obj, Mapping | list | tuple | AbstractSet):
         return _of_container(obj, depth)
-    return _of_attributes(obj, depth)
+    return _of_function(obj, depth) or _of_attributes(obj, depth)
+
+
+def _of_function(obj: object, depth: int) -> Any:
+    """Return what a callable that carries objects along carries, None for all else."""
+    if isinstance(obj, MethodType):
+        return obj.__func__, _of(obj.__self__, depth - 1)
+    if isinstance(obj, partial):
+        return tuple(_of(part, depth - 1) for part in (obj.func, obj.args, obj.keywords))
+    if isinstance(obj, FunctionType) and obj.__closure__:
+        return id(obj), tuple(_of_cell(cell, depth - 1) for cell in obj.__closure__)
+    return None
+
+
+def _of_cell(cell: CellType, depth: int) -> Any:
+    try:
+        return _of(cell.cell_contents, depth)
+    except ValueError:  # a variable without a value yet
+        return None
 
 
 def _of_container(obj: Any, depth: int) -> Any:
