@@ -35,6 +35,7 @@ from fastloader.engine import (
     MergedRun,
     PoolOptions,
     PoolRun,
+    RunCounters,
     RunOptions,
     SkippedSample,
     ThreadOptions,
@@ -52,6 +53,8 @@ from fastloader.stages import (
     PinnedStream,
     lock_pages,
 )
+from fastloader.stats import count_samples
+from fastloader.typing import Batch
 
 __all__ = ["EpochOpener", "LoaderFacts"]
 
@@ -94,12 +97,13 @@ class EpochOpener:
         self._num_needed = 1
         self.residence = Residence()
 
-    def open(self, loader: Any, begun: BegunEpoch) -> LoaderIterator:
+    def open(self, loader: Any, begun: BegunEpoch, began: float) -> LoaderIterator:
         """Return the iterator of an epoch.
 
         Args:
             loader: The loader, for its options as they are now.
             begun: The epoch.
+            began: When it was asked for, by `time.perf_counter`.
         """
         device = _device_of(loader)
         plan = _plan_of(loader)
@@ -109,7 +113,8 @@ class EpochOpener:
             order = begun.order.batches
             stream = self.residence.open(plan, device, order, scope, deliveries)
             if stream is not None:
-                return _iterator(loader, begun, deliveries, stream)
+                return _iterator(loader, begun, deliveries, stream, began)
+            loader.stats.note_fallback(f"not resident: {self.residence.obstacle}")
         allocate = _allocator(loader, device, self._buffers)
         maker = BatchMaker(
             plan,
@@ -124,15 +129,31 @@ class EpochOpener:
         )
         if loader.num_workers > 0 and loader.workers == "threads":
             threads = self._start_threads(loader, plan, allocate, begun, deliveries)
-            return _iterator(loader, begun, deliveries, _staged(threads, loader, device))
+            return _iterator(
+                loader,
+                begun,
+                deliveries,
+                _staged(threads, loader, device),
+                began,
+                counters=threads.counters,
+            )
         if loader.num_workers == 0 or not self._sends_batches:
             stream = _made_here(loader, plan, maker, begun.order.batches, deliveries, device)
-            return _iterator(loader, begun, deliveries, stream)
+            return _iterator(loader, begun, deliveries, stream, began)
         run, processes, on_end = self._start_workers(
             loader, plan, maker, begun, deliveries, device
         )
         stream = _staged(run, loader, device)
-        return _iterator(loader, begun, deliveries, stream, processes, on_end)
+        return _iterator(
+            loader,
+            begun,
+            deliveries,
+            stream,
+            began,
+            processes=processes,
+            on_end=on_end,
+            counters=run.counters,
+        )
 
     def _start_workers(
         self,
@@ -193,11 +214,13 @@ class EpochOpener:
             self._num_needed = pool.num_live
             if run.counters.num_made_here and self._sends_batches:
                 self._sends_batches = False
-                logger.warning(
+                text = (
                     "The batches cannot be sent from workers to the main process (a class "
                     "defined inside a function or class, say), so from now on they are made "
                     "there, without workers."
                 )
+                loader.stats.note_fallback(text)
+                logger.warning(text)
             keeps = loader.persistent_workers and is_healthy and self._sends_batches
             self._keeper.release(pool, keep=keeps)
 
@@ -246,8 +269,11 @@ def _iterator(
     begun: BegunEpoch,
     deliveries: Deliveries,
     stream: BatchStream,
+    began: float,
+    *,
     processes: Sequence[BaseProcess] = (),
     on_end: Callable[[bool], None] | None = None,
+    counters: RunCounters | None = None,
 ) -> LoaderIterator:
     return LoaderIterator(
         stream,
@@ -260,6 +286,13 @@ def _iterator(
         deliveries=deliveries,
         position=begun.position,
         order=begun.order.batches,
+        tally=loader.stats.begin_pass(
+            began,
+            num_warm_up=loader.num_workers * (loader.prefetch_factor or 1),
+            counters=counters,
+            queue=stream.queue,
+        ),
+        count=_sample_counter(loader),
         renew=partial(_renewed, loader),
     )
 
@@ -270,6 +303,14 @@ def _renewed(loader: Any, close: Callable[[], None]) -> LoaderIterator | None:
     close()  # first, so that the next pass gets the same workers
     renewed: LoaderIterator = loader._get_iterator()  # noqa: SLF001
     return renewed
+
+
+def _sample_counter(loader: Any) -> Callable[[Any, Batch], int]:
+    if loader.batch_sampler is None:
+        return lambda _indices, _batch: 1
+    if isinstance(loader.dataset, IterableDataset):
+        return lambda indices, batch: count_samples(batch, len(indices))
+    return lambda indices, _batch: len(indices)
 
 
 def _ignore(_is_healthy: bool) -> None:

@@ -1,5 +1,6 @@
 """The iterator of one epoch: what `iter(loader)` returns."""
 
+import time
 import warnings
 from collections.abc import Callable, Iterable
 from multiprocessing.process import BaseProcess
@@ -11,6 +12,7 @@ from fastloader.engine import Deliveries
 from fastloader.errors import WorkerDiedError, WorkerTimeoutError
 from fastloader.sampling._drawn import DrawnBatches
 from fastloader.stages import BatchStream
+from fastloader.stats import PassTally
 from fastloader.typing import Batch
 
 __all__ = ["LoaderIterator"]
@@ -32,6 +34,8 @@ class LoaderIterator(BaseIterator):
         deliveries: What became of the tasks behind the batches of the stream, in its order.
         position: Kept up to date with what the consumer has got.
         order: Of the epoch.
+        tally: Takes the times and sizes of the batches.
+        count: Returns the number of samples, given what was asked for and what came.
         renew: Called before the first batch with what closes this iterator. Returns the iterator
             to go on as, having closed this one, where somebody has chosen another epoch since.
     """
@@ -49,6 +53,8 @@ class LoaderIterator(BaseIterator):
         deliveries: Deliveries,
         position: EpochPosition,
         order: DrawnBatches,
+        tally: PassTally,
+        count: Callable[[Any, Batch], int],
         renew: "Callable[[Callable[[], None]], LoaderIterator | None]",
     ) -> None:
         self._stream = stream
@@ -61,6 +67,8 @@ class LoaderIterator(BaseIterator):
         self._deliveries = deliveries
         self._position = position
         self._order = order
+        self._tally = tally
+        self._count = count
         self._renew: Callable[[Callable[[], None]], LoaderIterator | None] | None = renew
         self._num_yielded = 0
         self._is_closed = False
@@ -77,21 +85,26 @@ class LoaderIterator(BaseIterator):
             raise StopIteration
         if self._renew is not None:
             self._renew_once(self._renew)
+        started = time.perf_counter()
         try:
             batch = next(self._stream)
         except StopIteration:
             self._advance(to_end=True)
             self._position.finish(self._order.final_state)
+            self._tally.note_end(started)
             self.close()
             raise
         except (WorkerDiedError, WorkerTimeoutError):
             self.close(is_healthy=False)
             raise
-        self._advance(to_end=False)
+        num_samples = self._count(self._advance(to_end=False), batch)
         self._num_yielded += 1
         if self._reported_length is not None and self._num_yielded > self._reported_length:
             self._warn_of_length(self._reported_length)
-        return batch if self._transform is None else self._transform(batch)
+        if self._transform is not None:
+            batch = self._transform(batch)
+        self._tally.note(started, num_samples, batch)
+        return batch
 
     def _renew_once(
         self, renew: "Callable[[Callable[[], None]], LoaderIterator | None]"
@@ -102,14 +115,16 @@ class LoaderIterator(BaseIterator):
             self.__dict__.update(fresh.__dict__, _renew=None)
             fresh.__dict__["_is_closed"] = True  # its stream is ours now
 
-    def _advance(self, *, to_end: bool) -> None:
+    def _advance(self, *, to_end: bool) -> Any:
+        """Go past the tasks up to the next batch, and return the indices of that."""
         # Stages may be ahead of the consumer, but keep the order: the next batch is the next
         # one here.
         while self._deliveries:
             delivery = self._deliveries.popleft()
             self._position.advance(delivery)
             if delivery.has_batch and not to_end:
-                return
+                return delivery.indices
+        return None
 
     def close(self, *, is_healthy: bool = True) -> None:
         """Cancel what is under way and let go of the workers; harmless when repeated.
@@ -121,6 +136,7 @@ class LoaderIterator(BaseIterator):
             return
         self._is_closed = True
         self._stream.close()
+        self._tally.close()
         self._on_end(is_healthy)
 
     def _shutdown_workers(self) -> None:

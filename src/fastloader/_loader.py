@@ -2,6 +2,7 @@
 
 import inspect
 import logging
+import time
 from collections.abc import Callable, Iterable
 from multiprocessing.context import BaseContext
 from typing import Any, Literal, Never, TypeVar
@@ -32,6 +33,7 @@ from fastloader.datasets._resident import preferred_residence
 from fastloader.engine import SkippedSample
 from fastloader.sampling._epoch_order import check_any_batch
 from fastloader.sampling._given_order import Distributed, GivenOrder, resolve_order
+from fastloader.stats import LoaderStats, timed
 
 __all__ = ["FastLoader"]
 
@@ -247,6 +249,7 @@ class FastLoader(ResumableLoader[T_co]):
         vars(self)["settings"] = settings  # seen there alone: the property has the same name
         self._epochs = Epochs()
         self._opener = EpochOpener(self, self._facts)
+        self._stats = LoaderStats(self._facts.skipped)
         if num_workers == 0:
             warn_of_ignored(chosen)
         if num_workers != "auto":
@@ -273,6 +276,11 @@ class FastLoader(ResumableLoader[T_co]):
     def explain(self) -> str:
         """Return `settings` as a table of option, value and reason."""
         return self.settings.explain()
+
+    @property
+    def stats(self) -> LoaderStats:
+        """What the loader measures of itself, always: ``loader.stats.snapshot()``."""
+        return self._stats
 
     @property
     def loader(self) -> "FastLoader[T_co]":
@@ -303,12 +311,23 @@ class FastLoader(ResumableLoader[T_co]):
             EmptyEpochError: If `drop_last` leaves no batch.
         """
         check_any_batch(self.batch_sampler)
-        return super().__iter__() if self._iterates_otherwise() else self._get_iterator()
+        if (reason := self._reason_of_other()) is None:
+            return self._get_iterator()
+        began = time.perf_counter()
+        self._stats.note_fallback(reason)
+        return timed(
+            super().__iter__(),
+            self._stats.begin_pass(
+                began, num_warm_up=self.num_workers * (self.prefetch_factor or 1)
+            ),
+            num_samples=1 if self.batch_sampler is None else None,
+        )
 
     def _get_iterator(self) -> BaseIterator:
         if self._iterates_otherwise():
             return super()._get_iterator()
-        return self._opener.open(self, self._epochs.begin(self))
+        began = time.perf_counter()
+        return self._opener.open(self, self._epochs.begin(self), began)
 
     def check_worker_number_rationality(self) -> None:
         """Warn of more workers than CPUs, as torch does, unless they were measured to help."""
@@ -318,11 +337,12 @@ class FastLoader(ResumableLoader[T_co]):
 
     def __getstate__(self) -> dict[str, Any]:
         # Running workers belong to this loader; a copy starts its own.
-        return {**self.__dict__, "_iterator": None, "_opener": None}
+        return {**self.__dict__, "_iterator": None, "_opener": None, "_stats": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self.__dict__["_opener"] = EpochOpener(self, self._facts)
+        self.__dict__["_stats"] = LoaderStats(self._facts.skipped)
 
 
 # Options that a newer torch adds are passed on. Frameworks take a visible **later for "accepts

@@ -87,11 +87,16 @@ class ResumableLoader(DataLoader[T_co]):
         ``class Both(FastLoader, StatefulDataLoader)``: who writes that wants the iterators of
         the other.
         """
-        return (
-            self.transport == "torch"
-            or is_data_pipe(self.dataset)
-            or self._next_class() is not DataLoader
-        )
+        return self._reason_of_other() is not None
+
+    def _reason_of_other(self) -> str | None:
+        if self.transport == "torch":
+            return "torch's own iterators: transport='torch'"
+        if is_data_pipe(self.dataset):
+            return "torch's own iterators: the dataset is a data pipe"
+        if (other := self._next_class()) is not DataLoader:
+            return f"the iterators of {other.__name__}, of which the loader is made"
+        return None
 
     def _next_class(self) -> type:
         order = type(self).__mro__

@@ -9,7 +9,8 @@ __all__ = ["RunCounters"]
 class RunCounters:
     """Sums over one pass over the data, so far.
 
-    **Threads:** written by the consumer's thread alone; reading needs no lock.
+    **Threads:** written by the consumer's thread, or each place of a worker by its thread;
+    reading needs no lock.
     """
 
     waited_seconds: float = 0.0
@@ -21,4 +22,26 @@ class RunCounters:
     num_made_here: int = 0
     """Batches that could not be sent and were made in this process instead."""
     busy_seconds: list[float] = field(default_factory=list)
-    """Time that each worker spent on making batches, by its number."""
+    """Time that each worker spent between taking a task and answering it, by its number."""
+    cpu_seconds: list[float] = field(default_factory=list)
+    """Computing in that time: the rest was waiting, for files or for a core."""
+    made_batches: list[int] = field(default_factory=list)
+    """Batches that each worker made, or finished."""
+
+    @classmethod
+    def of_workers(cls, num_workers: int) -> "RunCounters":
+        """Return the counters of a pass that has not begun.
+
+        Args:
+            num_workers: The most that there may be.
+        """
+        return cls(
+            busy_seconds=[0.0] * num_workers,
+            cpu_seconds=[0.0] * num_workers,
+            made_batches=[0] * num_workers,
+        )
+
+    def add_work(self, worker: int, busy_seconds: float, cpu_seconds: float) -> None:
+        """Add what a worker has done since it told last."""
+        self.busy_seconds[worker] += busy_seconds
+        self.cpu_seconds[worker] += cpu_seconds

@@ -1,7 +1,7 @@
 """What a run tells about each task that the consumer is past, so that an epoch can be resumed."""
 
 from collections import deque
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 __all__ = ["Deliveries", "Delivery"]
 
@@ -11,6 +11,8 @@ class Delivery(NamedTuple):
 
     number: int
     """Of the batch in its epoch."""
+    indices: Any
+    """Of the samples that were asked for."""
     worker: int
     """That made it; 0 without workers."""
     has_batch: bool

@@ -10,6 +10,7 @@ from torch.utils.data import default_collate
 from fastloader._buffers import Allocator, allocating_with
 from fastloader._crew import Crew, working_with
 from fastloader._isolation import BatchIsolation, DrawingHabits
+from fastloader._queue_state import QueueState
 from fastloader._seeding import DrawScope, draw_scope
 from fastloader.engine._collate import collate_map_into, default_collate_into
 from fastloader.engine._delivery import Deliveries, Delivery
@@ -178,7 +179,9 @@ class InProcessRun:
             finally:
                 point = self._maker.stream_point(drawn.number)
                 self._deliveries.append(
-                    Delivery(drawn.number, 0, has_batch, drawn.sampler_state, point)
+                    Delivery(
+                        drawn.number, drawn.indices, 0, has_batch, drawn.sampler_state, point
+                    )
                 )
             return batch
 
@@ -188,6 +191,10 @@ class InProcessRun:
             return [next(self)]
         except StopIteration:
             return []
+
+    def queue(self) -> QueueState:
+        """Return nothing under way."""
+        return QueueState()
 
     def close(self) -> None:
         """End the threads that help making batches; no work is under way."""

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from fastloader._queue_state import QueueState
 from fastloader._rows import Merged, count_bytes, has_rows
 from fastloader.engine._delivery import Deliveries, Delivery
 from fastloader.engine._fetch import AllSkippedError
@@ -78,6 +79,10 @@ class MergedRun:
         except StopIteration:
             return []
 
+    def queue(self) -> QueueState:
+        """Return nothing under way."""
+        return QueueState()
+
     def close(self) -> None:
         """End the threads that help making batches."""
         self._maker.close()
@@ -108,7 +113,8 @@ class MergedRun:
 
     def _deliver(self, wanted: list[Drawn], *, has_batch: bool) -> None:
         self._deliveries.extend(
-            Delivery(drawn.number, 0, has_batch, drawn.sampler_state, None) for drawn in wanted
+            Delivery(drawn.number, drawn.indices, 0, has_batch, drawn.sampler_state, None)
+            for drawn in wanted
         )
 
     def _make_singly(self, wanted: list[Drawn]) -> list[Merged]:

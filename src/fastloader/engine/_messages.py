@@ -123,22 +123,26 @@ class Reply(NamedTuple):
     body: bytes
     point: bytes = b""
     """A pickled `StreamPoint`: where an iterable dataset is after the task."""
-    busy_nanoseconds: int = 0
-    """What the worker spent on the task, for BATCH and TOO_LARGE."""
+    busy_seconds: float = 0.0
+    """Since the worker took the order that this answers, or since its last reply to it."""
+    cpu_seconds: float = 0.0
+    """Of its process, in that time."""
 
 
-_HEADER = struct.Struct("<Bqqqqq")
+_HEADER = struct.Struct("<Bqqqqdd")
 
 
 def encode_reply(reply: Reply) -> bytes:
     """Turn a reply into bytes."""
-    kind, run, number, needed_bytes, body, point, busy = reply
-    return _HEADER.pack(kind, run, number, needed_bytes, len(point), busy) + point + body
+    kind, run, number, needed_bytes, body, point, busy, cpu = reply
+    header = _HEADER.pack(kind, run, number, needed_bytes, len(point), busy, cpu)
+    return header + point + body
 
 
 def decode_reply(message: bytes) -> Reply:
     """Turn bytes into a reply."""
-    kind, run, number, needed_bytes, point_bytes, busy = _HEADER.unpack_from(message)
+    kind, run, number, needed_bytes, point_bytes, *seconds = _HEADER.unpack_from(message)
     start = _HEADER.size + point_bytes
     point = message[_HEADER.size : start] if point_bytes else b""
-    return Reply(ReplyKind(kind), run, number, needed_bytes, message[start:], point, busy)
+    body = message[start:]
+    return Reply(ReplyKind(kind), run, number, needed_bytes, body, point, *seconds)

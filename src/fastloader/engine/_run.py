@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from fastloader._queue_state import QueueState
 from fastloader.engine._counters import RunCounters
 from fastloader.engine._death import describe_death
 from fastloader.engine._delivery import Delivery
@@ -78,7 +79,7 @@ class PoolRun:
         self._order_is_ended = False
         self._is_closed = False
         self._num_dropped = 0
-        self.counters = RunCounters(busy_seconds=[0.0] * self._num_workers)
+        self.counters = RunCounters.of_workers(self._num_workers)
         """What happened so far."""
         self._team = Team(pool, self._turns, self._lookahead, options.may_grow)
         self._handle(pool.wait(0))  # slots of a run that was broken off come back
@@ -111,6 +112,18 @@ class PoolRun:
             self._handle(self._pool.wait(0))
         return self._open_next()
 
+    def queue(self) -> QueueState:
+        """Return what is under way; safe in any thread."""
+        arena = self._pool.arena
+        pending = tuple(self._pending.values())
+        return QueueState(
+            num_asked=len(pending),
+            num_ready=sum(one.reply is not None for one in pending),
+            num_slots=arena.num_slots,
+            num_free_slots=arena.num_free,
+            slot_bytes=arena.slot_bytes,
+        )
+
     def _open_next(self) -> list[Batch]:
         while (pending := self._next_arrived()) is not None:
             self._submit()
@@ -140,6 +153,7 @@ class PoolRun:
         self._options.deliveries.append(
             Delivery(
                 pending.task.number,
+                pending.task.indices,
                 pending.worker,
                 has_batch,
                 pending.sampler_state,
@@ -179,11 +193,10 @@ class PoolRun:
 
     def _count(self, worker: int, reply: Reply) -> None:
         counters = self.counters
-        busy_seconds = reply.busy_nanoseconds / 1e9
         counters.num_batches += 1
         counters.num_bytes += reply.needed_bytes
-        counters.busy_seconds[worker] += busy_seconds
-        self._team.note_batch(busy_seconds)
+        counters.made_batches[worker] += 1
+        self._team.note_batch(reply.busy_seconds)
 
     # Sending
 
@@ -278,6 +291,7 @@ class PoolRun:
         if reply.run != self._run:
             self._pool.settle(reply)
             return
+        self.counters.add_work(worker, reply.busy_seconds, reply.cpu_seconds)
         if reply.kind is ReplyKind.SKIPPED:
             self._note_skipped(reply, worker)
             return

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
 
+from fastloader._queue_state import QueueState
+from fastloader.engine._counters import RunCounters
 from fastloader.engine._delivery import Deliveries, Delivery
 from fastloader.engine._fetch import SkippedSample
 from fastloader.engine._shares import warn_of_drops, warn_of_repeats
@@ -76,7 +78,9 @@ class ThreadRun:
         self._is_closed = False
         self._num_dropped = 0
         self._was_told_of_repeats = False
-        self._workers = ThreadWorkers(setup, self._note_done)
+        self.counters = RunCounters.of_workers(setup.num_workers)
+        """What happened so far."""
+        self._workers = ThreadWorkers(setup, self._note_done, self.counters)
         self._submit()
 
     def __next__(self) -> Batch:
@@ -97,6 +101,10 @@ class ThreadRun:
     def next_if_ready(self) -> list[Batch]:
         """Return the next batch in a list, or an empty list if that would mean to wait."""
         return self._open_next()
+
+    def queue(self) -> QueueState:
+        """Return what is under way; safe in any thread."""
+        return QueueState(len(self._pending), len(self._done) + len(self._arrived))
 
     def close(self) -> None:
         """Cancel what is under way and end the threads."""
@@ -121,7 +129,12 @@ class ThreadRun:
                     self._num_dropped += job.num_dropped
             self._options.deliveries.append(
                 Delivery(
-                    job.number, job.worker or 0, bool(job.batch), job.sampler_state, job.point
+                    job.number,
+                    job.indices,
+                    job.worker or 0,
+                    bool(job.batch),
+                    job.sampler_state,
+                    job.point,
                 )
             )
             self._submit()

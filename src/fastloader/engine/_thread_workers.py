@@ -19,6 +19,7 @@ from fastloader._openmp import without_openmp
 from fastloader._seeding import DrawScope, derive_seed, draw_scope
 from fastloader._torch_internals import WatchedWorkerInfo, worker_info_of_thread
 from fastloader.engine._collate import collate_map_into, default_collate_into
+from fastloader.engine._counters import RunCounters
 from fastloader.engine._fetch import (
     AllSkippedError,
     Fetcher,
@@ -27,6 +28,7 @@ from fastloader.engine._fetch import (
     SkippedSample,
     make_fetcher,
 )
+from fastloader.engine._stopwatch import Stopwatch
 from fastloader.engine._stream_point import StreamPoint
 from fastloader.typing import Batch, Sample
 
@@ -99,11 +101,18 @@ class ThreadWorkers:
         setup: What to read and how.
         on_done: Called in a worker's thread with each job that is done, and with None when a
             worker could not start.
+        counters: Takes how long the workers were busy.
     """
 
-    def __init__(self, setup: ThreadSetup, on_done: Callable[[Job | None], None]) -> None:
+    def __init__(
+        self,
+        setup: ThreadSetup,
+        on_done: Callable[[Job | None], None],
+        counters: RunCounters,
+    ) -> None:
         self._setup = setup
         self._on_done = on_done
+        self._counters = counters
         self._is_closed = False
         self._lock = threading.Lock()
         self._busy: dict[int, _Part] = {}
@@ -190,16 +199,22 @@ class ThreadWorkers:
                 self.unstarted.append(Failure(error, worker))
                 self._on_done(None)
                 return
+            watch = Stopwatch(is_for_thread=True)
             while (part := self._own[worker].get()) is not None and not self._is_closed:
+                watch.lap()  # waiting for work is not work
                 self._busy[worker] = part
                 num_passed = 0
                 if point is not None and point.is_read_again:
                     num_passed = len(range(worker, point.number + 1, setup.num_workers))
                     point = None
-                self._do_part(part, fetcher, worker, num_passed)
+                is_last = self._do_part(part, fetcher, worker, num_passed)
                 if setup.plan.is_iterable and not info.was_asked:
                     self.is_repeated = True
+                self._counters.add_work(worker, *watch.lap())
+                self._counters.made_batches[worker] += is_last
                 del self._busy[worker]
+                if is_last:
+                    self._on_done(part.job)
 
     def _collate(self) -> Callable[[Any], Any]:
         plan = self._setup.plan
@@ -213,7 +228,8 @@ class ThreadWorkers:
         # there is a worker's info.
         return self._setup.allocate(shape, dtype)
 
-    def _do_part(self, part: _Part, fetcher: Fetcher, worker: int, num_passed: int) -> None:
+    def _do_part(self, part: _Part, fetcher: Fetcher, worker: int, num_passed: int) -> bool:
+        """Read a part, and make the batch if it is the last one; return whether it was."""
         job, position, indices = part
         is_divided = job.worker is None and _can_divide(self._setup.plan)
         try:
@@ -236,10 +252,9 @@ class ThreadWorkers:
         with self._lock:
             job.num_open -= 1
             is_last = job.num_open == 0
-        if is_last:
-            if is_divided and not job.failures and isinstance(fetcher, MapFetcher):
-                self._finish(job, fetcher, worker)
-            self._on_done(job)
+        if is_last and is_divided and not job.failures and isinstance(fetcher, MapFetcher):
+            self._finish(job, fetcher, worker)
+        return is_last
 
     @staticmethod
     def _finish(job: Job, fetcher: MapFetcher, worker: int) -> None:

@@ -8,7 +8,6 @@ import os
 import pickle
 import random
 import signal
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -41,6 +40,7 @@ from fastloader.engine._messages import (
 from fastloader.engine._owned_generators import OwnedGenerators
 from fastloader.engine._packing import SlotWriter, pack
 from fastloader.engine._remote_errors import pack_error
+from fastloader.engine._stopwatch import Stopwatch
 from fastloader.errors import UnpicklableError
 from fastloader.shm._arena import ArenaView
 from fastloader.shm._memory_file import MemoryFile
@@ -125,15 +125,15 @@ def _is_orphan() -> bool:
 class _Sender:
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
+        self.watch = Stopwatch()
 
     def __call__(self, reply: Reply) -> None:
-        send_frame(self._descriptor, encode_reply(reply))
+        timed = Reply(*reply[:6], *self.watch.lap())
+        send_frame(self._descriptor, encode_reply(timed))
 
 
 class _Worker:
-    def __init__(
-        self, setup: WorkerSetup, plan: FetchPlan, send: Callable[[Reply], None]
-    ) -> None:
+    def __init__(self, setup: WorkerSetup, plan: FetchPlan, send: _Sender) -> None:
         self._setup = setup
         self._plan = plan
         self._send = send
@@ -142,7 +142,6 @@ class _Worker:
         self._fetcher: Fetcher | None = None
         self._run = -1
         self._resume: Resume | None = None
-        self._began_nanoseconds = 0
         self._too_large: dict[tuple[int, int], tuple[Batch, bytes]] = {}
         self._seeds_tasks = True
         self._owned = OwnedGenerators(plan.dataset)
@@ -169,11 +168,11 @@ class _Worker:
 
     def work(self, reader: FrameReader) -> None:
         while (message := reader.read()) is not None:
+            self._send.watch.lap()  # waiting for work is not work
             match decode_order(message):
                 case Task() as task:
                     self._do(task)
                 case SlotOffer(run, number, place):
-                    self._began_nanoseconds = time.monotonic_ns()
                     batch, point = self._too_large.pop((run, number))
                     self._writer = SlotWriter(self._arena.slot(place))
                     self._reply_with(run, number, batch, point)
@@ -190,7 +189,6 @@ class _Worker:
         if task.run != int.from_bytes(self._arena.control[:RUN_BYTES], "little", signed=True):
             self._send(Reply(ReplyKind.CANCELLED, task.run, task.number, 0, b""))
             return
-        self._began_nanoseconds = time.monotonic_ns()
         self._writer = SlotWriter(self._arena.slot(task.slot))
         try:
             batch = self._make(task)
@@ -270,8 +268,7 @@ class _Worker:
         if not writer.fits:
             self._too_large[run, number] = batch, point
             kind, body, point = ReplyKind.TOO_LARGE, b"", b""
-        busy = time.monotonic_ns() - self._began_nanoseconds
-        self._send(Reply(kind, run, number, writer.needed_bytes, body, point, busy))
+        self._send(Reply(kind, run, number, writer.needed_bytes, body, point))
 
     def _answer(
         self, kind: ReplyKind, task: Task, body: bytes = b"", point: bytes = b""

@@ -3,6 +3,7 @@
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 
+from fastloader._queue_state import QueueState
 from fastloader.stages._stream import BatchStream
 from fastloader.typing import Batch
 
@@ -51,6 +52,14 @@ class AheadStream:
             except StopIteration:
                 return []
         return []
+
+    def queue(self) -> QueueState:
+        """Return what is under way; safe in any thread."""
+        state, ahead = self._source.queue(), tuple(self._ahead)
+        return state._replace(
+            num_asked=state.num_asked + len(ahead),
+            num_ready=state.num_ready + sum(one.done() for one in ahead),
+        )
 
     def close(self) -> None:
         """Cancel what has not begun and wait for what has."""

@@ -2,6 +2,7 @@
 
 from collections import deque
 
+from fastloader._queue_state import QueueState
 from fastloader._rows import Merged, cut_rows
 from fastloader.stages._stream import BatchStream
 from fastloader.typing import Batch
@@ -32,6 +33,13 @@ class CutStream:
             for merged in self._source.next_if_ready():
                 self._cut(merged)
         return [self._ready.popleft()] if self._ready else []
+
+    def queue(self) -> QueueState:
+        """Return what is under way; safe in any thread."""
+        state, count = self._source.queue(), len(self._ready)
+        return state._replace(
+            num_asked=state.num_asked + count, num_ready=state.num_ready + count
+        )
 
     def close(self) -> None:
         """Cancel what is under way."""

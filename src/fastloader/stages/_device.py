@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from fastloader._queue_state import QueueState
 from fastloader.stages._stream import BatchStream
 from fastloader.stages._tree import map_tensors
 from fastloader.typing import Batch
@@ -91,6 +92,15 @@ class DeviceStream:
         if not self._ahead:
             return []
         return [self._hand_over(self._ahead.popleft())]
+
+    def queue(self) -> QueueState:
+        """Return what is under way; safe in any thread."""
+        state, count = self._source.queue(), len(self._ahead)
+        return state._replace(
+            num_asked=state.num_asked + count,
+            num_ready=state.num_ready + count,
+            num_copies=state.num_copies + len(self._under_way),
+        )
 
     def close(self) -> None:
         """Cancel what is under way, after the copies that have begun."""

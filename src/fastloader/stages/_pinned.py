@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from fastloader._queue_state import QueueState
 from fastloader.stages._stream import BatchStream
 from fastloader.stages._tree import map_tensors
 from fastloader.typing import Batch
@@ -46,6 +47,15 @@ class PinnedStream:
         if self._waiting and self._waiting[0].done():
             return [self._waiting.popleft().result()]
         return []
+
+    def queue(self) -> QueueState:
+        """Return what is under way; safe in any thread."""
+        state, waiting = self._source.queue(), tuple(self._waiting)
+        return state._replace(
+            num_asked=state.num_asked + len(waiting),
+            num_ready=state.num_ready + sum(one.done() for one in waiting),
+            num_pinned=state.num_pinned + len(waiting),
+        )
 
     def close(self) -> None:
         """End the thread and cancel what is under way."""

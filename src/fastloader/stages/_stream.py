@@ -2,6 +2,7 @@
 
 from typing import Protocol
 
+from fastloader._queue_state import QueueState
 from fastloader.typing import Batch
 
 __all__ = ["BatchStream"]
@@ -16,6 +17,10 @@ class BatchStream(Protocol):
 
     def next_if_ready(self) -> list[Batch]:
         """Return the next batch in a list, or an empty list if it is not there yet."""
+        ...
+
+    def queue(self) -> QueueState:
+        """Return what is under way; safe in any thread."""
         ...
 
     def close(self) -> None:

@@ -1,0 +1,109 @@
+"""The statistics of one loader: of each pass, and of all together."""
+
+import threading
+from collections.abc import Callable, Sized
+from typing import Literal
+
+from fastloader._queue_state import QueueState
+from fastloader.engine import RunCounters
+from fastloader.stats._pass_tally import PassTally
+from fastloader.stats._snapshot import StatsSnapshot, make_snapshot
+from fastloader.stats._totals import Totals
+
+__all__ = ["LoaderStats"]
+
+
+class LoaderStats:
+    """Measures a loader while it is used, always; costs under a microsecond a batch.
+
+    Several iterators over one loader may live at once: each counts for itself.
+
+    **Processes:** the one that iterates; a copy of the loader begins at zero.
+    **Threads:** any may ask for a snapshot.
+
+    Args:
+        skipped: Samples that the loader has left out, to be counted.
+    """
+
+    def __init__(self, skipped: Sized = ()) -> None:
+        self._skipped = skipped
+        self._lock = threading.Lock()
+        self._over = Totals()
+        self._under_way: list[PassTally] = []
+        self._latest: PassTally | None = None
+        self._fallbacks: dict[str, None] = {}  # in order
+
+    def snapshot(self, of: Literal["total", "epoch"] = "total") -> StatsSnapshot:
+        """Return what was measured.
+
+        Args:
+            of: ``"total"`` since the loader was made or `reset` was called, ``"epoch"`` in the
+                pass that began last.
+        """
+        with self._lock:
+            latest, under_way = self._latest, list(self._under_way)
+            totals = Totals()
+            if of == "total":
+                totals.merge(self._over)
+        counted = under_way if of == "total" else [latest] if latest is not None else []
+        for tally in counted:
+            totals.merge(tally.totals())
+        return make_snapshot(
+            totals,
+            QueueState() if latest is None else latest.queue(),
+            num_skipped_samples=len(self._skipped),
+            fallbacks=tuple(self._fallbacks),
+        )
+
+    def reset(self) -> None:
+        """Forget what was measured; what is under way counts from its next batches on."""
+        with self._lock:
+            self._over = Totals()
+            self._fallbacks.clear()
+            for tally in self._under_way:
+                tally.forget()
+            if self._latest not in self._under_way:
+                self._latest = None
+
+    def note_fallback(self, reason: str) -> None:
+        """Note that batches come in a slower way than the loader's own; for loaders.
+
+        Args:
+            reason: Which, and why.
+        """
+        self._fallbacks[reason] = None
+
+    def begin_pass(
+        self,
+        began: float,
+        *,
+        num_warm_up: int = 0,
+        counters: RunCounters | None = None,
+        queue: Callable[[], QueueState] = QueueState,
+    ) -> PassTally:
+        """Return what takes the notes of a pass, to be closed at its end; for loaders.
+
+        Args:
+            began: When the iterator was asked for, by `time.perf_counter`.
+            num_warm_up: Batches after the first that are made while it is waited for.
+            counters: Of the engine.
+            queue: Tells what is under way.
+        """
+        with self._lock:
+            latest = self._latest
+            tally = PassTally(
+                began,
+                num_warm_up=num_warm_up,
+                counters=counters,
+                queue=queue,
+                previous_end=None if latest is None else latest.end_seconds,
+                on_close=self._end_pass,
+            )
+            self._under_way.append(tally)
+            self._latest = tally
+        return tally
+
+    def _end_pass(self, tally: PassTally) -> None:
+        with self._lock:
+            self._under_way.remove(tally)
+            self._over.merge(tally.totals())

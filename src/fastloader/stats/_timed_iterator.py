@@ -1,0 +1,57 @@
+"""Iterators of other classes, timed in place: they stay of the class that frameworks ask for."""
+
+import time
+from functools import cache
+from typing import Any, TypeVar
+
+from fastloader.stats._batch_size import count_samples
+from fastloader.stats._pass_tally import PassTally
+
+__all__ = ["timed"]
+
+T = TypeVar("T")
+
+
+def timed(iterator: T, tally: PassTally, *, num_samples: int | None) -> T:
+    """Let an iterator note its times from now on.
+
+    Args:
+        iterator: Of a class written in Python.
+        tally: Takes the notes.
+        num_samples: In each batch; None looks into the batches.
+
+    Returns:
+        The iterator itself, whose class is now a subclass of what it was.
+    """
+    subject: Any = iterator
+    if isinstance(subject, _Timing):
+        subject.fastloader_tally.close()  # of the pass before, if it was left
+    else:
+        subject.__class__ = _timed_class(subject.__class__)
+    subject.fastloader_tally = tally
+    subject.fastloader_num_samples = num_samples
+    return iterator
+
+
+class _Timing:
+    fastloader_tally: PassTally
+    fastloader_num_samples: int | None
+
+    def __next__(self) -> Any:
+        started = time.perf_counter()
+        try:
+            batch = super().__next__()  # type: ignore[misc]
+        except StopIteration:
+            self.fastloader_tally.note_end(started)
+            self.fastloader_tally.close()
+            raise
+        num_samples = self.fastloader_num_samples
+        if num_samples is None:
+            num_samples = count_samples(batch, otherwise=1)
+        self.fastloader_tally.note(started, num_samples, batch)
+        return batch
+
+
+@cache
+def _timed_class(kind: Any) -> Any:
+    return type(kind.__name__, (_Timing, kind), {"__module__": kind.__module__})

@@ -1,0 +1,47 @@
+"""Quantiles are right to two percent in bounded memory."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fastloader.stats._durations import Durations
+
+seconds = st.lists(st.floats(1e-7, 1e4), min_size=1, max_size=200)
+
+
+@given(seconds, st.sampled_from([0.5, 0.95, 0.99, 1.0]))
+def test_a_quantile_is_off_by_at_most_two_percent(values, share):
+    durations = Durations()
+    durations.add(values)
+
+    exact = np.quantile(values, share, method="inverted_cdf")
+
+    assert durations.quantile(share) == pytest.approx(exact, rel=0.021)
+
+
+@given(seconds, seconds)
+def test_two_histograms_add_up_to_one_of_all_durations(first, second):
+    merged, other, together = Durations(), Durations(), Durations()
+    merged.add(first)
+    other.add(second)
+    together.add(first + second)
+
+    merged.merge(other)
+
+    assert merged.count == together.count
+    assert merged.max_seconds == together.max_seconds
+    assert merged.quantile(0.5) == together.quantile(0.5)
+
+
+def test_nothing_measured_has_no_quantile():
+    assert Durations().quantile(0.5) is None
+
+
+def test_durations_of_no_length_at_all_are_counted():
+    durations = Durations()
+
+    durations.add([0.0, 0.0])
+
+    assert durations.count == 2
+    assert durations.quantile(0.5) == 0.0
