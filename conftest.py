@@ -1,6 +1,5 @@
 """Runs the examples of README.md, the documentation and the docstrings as tests."""
 
-import os
 import random
 from collections.abc import Iterator
 from doctest import ELLIPSIS, NORMALIZE_WHITESPACE
@@ -32,10 +31,11 @@ def example_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Run the examples of a page in an empty folder beside the shipped `data`."""
     folder = tmp_path_factory.mktemp("examples")
     (folder / "data").symlink_to(_ROOT / "data", target_is_directory=True)
-    before = Path.cwd()
-    os.chdir(folder)
-    yield folder
-    os.chdir(before)
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.chdir(folder)
+        # Examples leave nothing in the cache folder of who runs them.
+        monkeypatch.setenv("FASTLOADER_CACHE_DIR", str(folder / "cache"))
+        yield folder
 
 
 _FIXTURES = ["global_random_state", "example_folder"]

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         SubsetSampler,
         WeightedSampler,
     )
+    from fastloader.tuning import tune
     from fastloader.writing import convert, write_images
 
 __all__ = [
@@ -47,6 +48,7 @@ __all__ = [
     "seed_everything",
     "split",
     "train_loader",
+    "tune",
     "write_images",
 ]
 
@@ -71,6 +73,7 @@ _HOMES = {
     "seed_everything": "fastloader._seeding",
     "split": "fastloader._split",
     "train_loader": "fastloader._presets",
+    "tune": "fastloader.tuning",
     "write_images": "fastloader.writing",
 }
 

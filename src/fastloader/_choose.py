@@ -7,7 +7,7 @@ from fastloader._machine import Machine
 from fastloader._settings import Auto, LoaderSettings, Transport, Workers
 from fastloader.errors import SettingsError
 
-__all__ = ["DatasetTraits", "GivenOptions", "choose_settings"]
+__all__ = ["PINNING", "DatasetTraits", "GivenOptions", "choose_settings"]
 
 _T = TypeVar("_T")
 
@@ -17,7 +17,7 @@ _MAX_WORKERS = 16
 _WORKER_BYTES = 512 * 1024 * 1024
 """Memory set aside for each worker: an interpreter with torch, and batches under way."""
 
-_PINNING = frozenset({"cuda", "xpu"})
+PINNING = frozenset({"cuda", "xpu"})
 """Accelerators that copy faster from page-locked memory; on ``mps`` torch refuses it."""
 
 _GIVEN = "given"
@@ -301,7 +301,7 @@ def _find_pinning_obstacle(
     machine: Machine, traits: DatasetTraits, given: GivenOptions
 ) -> str | None:
     """Return why page-locked memory would be of no use, if so."""
-    if machine.accelerator not in _PINNING:
+    if machine.accelerator not in PINNING:
         return "no accelerator that copies from pinned memory"
     if machine.is_worker or machine.is_daemonic:
         return "this process should leave the accelerator alone"

@@ -16,6 +16,7 @@ Each inherits from `FastLoaderError` and from the standard type that a caller wo
     ├── SharedMemoryError     RuntimeError   shared memory that cannot be had
     ├── WorkerDiedError       RuntimeError   a worker process that ended by itself
     ├── WorkerTimeoutError    RuntimeError   a batch that did not come in time
+    ├── TuningError           RuntimeError   a loader that cannot be measured
     └── DatasetCheckError     AssertionError a dataset that breaks its contract
 """
 
@@ -32,6 +33,7 @@ __all__ = [
     "SharedMemoryError",
     "SourceError",
     "StatisticsError",
+    "TuningError",
     "UnpicklableError",
     "WorkerDiedError",
     "WorkerTimeoutError",
@@ -92,6 +94,10 @@ class WorkerDiedError(FastLoaderError, RuntimeError):
 
 class WorkerTimeoutError(FastLoaderError, RuntimeError):
     """A batch did not come in time."""
+
+
+class TuningError(FastLoaderError, RuntimeError):
+    """A loader cannot be measured, because its dataset raises, say."""
 
 
 class DatasetCheckError(FastLoaderError, AssertionError):

@@ -13,6 +13,7 @@ from fastloader.datasets import Augment, ChannelStatistics, Standardize
 from fastloader.errors import DatasetCheckError
 from fastloader.testing import check_dataset
 from fastloader.testing._compare import difference
+from fastloader.testing._dataset import check_threads
 from fastloader.transforms import RandomFlip
 
 pytestmark = pytest.mark.multiprocess
@@ -87,6 +88,47 @@ class Stream(IterableDataset):
         info = get_worker_info() if self.divide else None
         first, step = (0, 1) if info is None else (info.id, info.num_workers)
         return iter(range(first, 40, step))
+
+
+class MovesAPosition(Good):
+    """Reads as files are read: to a place, then from there."""
+
+    def __init__(self):
+        self.position = 0
+
+    def __getitem__(self, index):
+        self.position = index
+        for _ in range(100):
+            pass
+        return super().__getitem__(self.position)
+
+
+class SharedBatch(Good):
+    """Makes all batches in the same memory."""
+
+    def __init__(self):
+        self.memory = torch.zeros(100, 4)
+
+    def get_batch(self, indices):
+        batch = self.memory[: len(indices)]
+        for row, index in enumerate(indices):
+            batch[row] = index
+        return batch.clone()
+
+
+@pytest.mark.parametrize(
+    "dataset", [MovesAPosition(), SharedBatch()], ids=["samples", "batches"]
+)
+def test_threads_that_get_in_each_others_way_are_found(dataset):
+    check = check_threads(dataset)
+
+    assert check.outcome == "failed"
+    assert "in threads, sample" in check.detail
+    assert "not safe to read from several threads" in check.detail
+
+
+def test_threads_that_do_not_are_let_be():
+    assert check_threads(Good()).outcome == "ok"
 
 
 def test_a_good_dataset_passes():

@@ -4,7 +4,6 @@ import random
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import islice, pairwise
 from typing import Any
@@ -19,13 +18,19 @@ from fastloader._pickling import dumps_for_worker, loads_from_parent
 from fastloader._seeding import DrawScope, draw_scope, seed_global_generators
 from fastloader.datasets._batched import as_batched
 from fastloader.testing._compare import difference, num_bytes
-from fastloader.testing._report import DatasetReport, FailedError, SkippedError, run_check
+from fastloader.testing._race import NUM_THREADS, race
+from fastloader.testing._report import (
+    Check,
+    DatasetReport,
+    FailedError,
+    SkippedError,
+    run_check,
+)
 
-__all__ = ["check_dataset"]
+__all__ = ["check_dataset", "check_threads"]
 
 _SCOPE = DrawScope(seed=0, epoch=0)
 _NUM_EPOCHS = 5
-_NUM_THREADS = 4
 
 
 def check_dataset(
@@ -90,6 +95,20 @@ def check_dataset(
     if raise_on_failure:
         report.raise_if_failed()
     return report
+
+
+def check_threads(dataset: Any, *, num_samples: int = 8) -> Check:
+    """Check only whether several threads at once read what one thread reads.
+
+    What is not made for that may crash. The global random state is left as it was.
+
+    Args:
+        dataset: Map-style dataset.
+        num_samples: How many samples to look at, spread over the dataset.
+    """
+    subject = _Subject(dataset, num_samples, None)
+    with _random_state_kept():
+        return run_check("same rows in threads", subject.same_rows_in_threads)
 
 
 class _Subject:
@@ -159,15 +178,22 @@ class _Subject:
 
     def same_rows_in_threads(self) -> str:
         self._need_indices()
-        expected = list(self._samples(self.dataset))
-        with ThreadPoolExecutor(_NUM_THREADS) as pool:
-            reads = [
-                pool.submit(lambda: list(self._samples(self.dataset)))
-                for _ in range(_NUM_THREADS)
-            ]
-        for read in reads:
-            _expect(expected, read.result(), "in threads")
-        return f"{len(expected)} rows in {_NUM_THREADS} threads"
+        batched = as_batched(self.dataset)
+
+        def read(index: int) -> Any:
+            [sample] = self._samples(self.dataset, [index])
+            return sample
+
+        num_rounds = race(read, self._indices)
+        if batched is not None:
+            get_batch = batched.get_batch
+
+            def read_batch(first: int) -> Any:
+                with draw_scope(_SCOPE):
+                    return get_batch([first, *self._indices])
+
+            num_rounds = min(num_rounds, race(read_batch, self._indices))
+        return f"{len(self._indices)} rows in {NUM_THREADS} threads at once, {num_rounds} times"
 
     def memory_growth(self, max_growth_bytes: int) -> str:
         self._need_indices()

@@ -8,77 +8,131 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from fastloader._loader import FastLoader
 from fastloader._pickling import dumps_for_worker, loads_from_parent
-from fastloader.errors import SettingsError
-from fastloader.tuning._candidate import SEARCHED
+from fastloader._settings import LoaderSettings
+from fastloader.errors import SettingsError, UnpicklableError
+from fastloader.tuning._candidate import SEARCHED, Candidate
 
 __all__ = ["Subject"]
 
 _NAMES = frozenset(inspect.signature(FastLoader.__init__).parameters) - {"self", "settings"}
 
+# Whether workers live on makes no difference to a steady rate.
+_LEFT_OUT = frozenset({*SEARCHED, "persistent_workers", "settings"})
+
+_ORDER = frozenset({
+    "batch_size",
+    "batch_sampler",
+    "batches_per_epoch",
+    "distributed",
+    "drop_last",
+    "sampler",
+    "samples_per_epoch",
+    "shuffle",
+})
+
 
 class Subject:
-    """A dataset with the options of its loader.
+    """A dataset with its order and the options that are not searched.
 
     Args:
-        dataset: A dataset, or a loader over one. Of a loader every option but those that are
-            searched is kept as it is.
+        source: A dataset, or a loader over one. Of a loader every option is kept but those
+            that are searched.
         options: Of a `FastLoader` over the dataset; those that are searched stay as given.
 
     Raises:
-        SettingsError: If there are options beside a loader.
+        SettingsError: If there are options beside a loader, or wrong ones.
     """
 
-    def __init__(self, dataset: Any, options: Mapping[str, Any]) -> None:
-        if isinstance(dataset, DataLoader):
-            if options:
-                raise SettingsError(
-                    f"A loader has its own options, but {', '.join(options)} came with it: "
-                    "give the dataset instead, or make the loader with them."
-                )
-            self.options = _options_of(dataset)
-            self.fixed: dict[str, Any] = {}
-        else:
-            self.options = {"dataset": dataset, **options}
-            self.fixed = {
-                name: options[name] for name in SEARCHED if options.get(name, "auto") != "auto"
-            }
+    fixed: dict[str, Any]
+    """Options of the search that the caller has decided."""
 
-    def copied_options(self) -> dict[str, Any]:
-        """Return the options with copies of dataset, samplers and generators.
+    def __init__(self, source: Any, options: Mapping[str, Any]) -> None:
+        template: Any
+        if isinstance(source, DataLoader):
+            given, template, self.fixed = _options_of(source, options), source, {}
+        else:
+            given = {"dataset": source, **options}
+            template = FastLoader(**{
+                n: value for n, value in given.items() if n not in _LEFT_OUT
+            })
+            self.fixed = {n: options[n] for n in SEARCHED if options.get(n, "auto") != "auto"}
+        self.dataset = template.dataset
+        self.is_iterable = isinstance(template.dataset, IterableDataset)
+        self.batch_size: int | None = template.batch_size
+        self.batch_sampler = template.batch_sampler
+        self.sampler = template.sampler
+        self._options = {
+            n: value for n, value in given.items() if n not in _LEFT_OUT and n not in _ORDER
+        }
+        if self.is_iterable:
+            self._options |= {n: given[n] for n in ("batch_size", "drop_last") if n in given}
+        else:
+            has_batches = template.batch_sampler is not None
+            self._order_name = "batch_sampler" if has_batches else "sampler"
+            self._options[self._order_name] = getattr(template, self._order_name)
+            if not has_batches:
+                self._options["batch_size"] = None
+        self._pickled: tuple[bytes, list[Any], list[object]] | None = None
+        self._can_be_copied = True
+
+    def automatic_settings(self) -> LoaderSettings:
+        """Return what a loader would choose by itself, beside what the caller has decided."""
+        return FastLoader(**self._options, **self.fixed).settings
+
+    def settings_of(self, candidate: Candidate) -> LoaderSettings:
+        """Return the settings of a loader with the options of a candidate.
+
+        Args:
+            candidate: Any.
+        """
+        return FastLoader(**_with(self._options, candidate)).settings
+
+    def loader_options(self, candidate: Candidate) -> dict[str, Any]:
+        """Return options of a `FastLoader`, with copies of dataset, samplers and generators.
 
         Large arrays are the caller's own, in the same memory. What cannot be copied is passed
         as it is.
+
+        Args:
+            candidate: Values of the options that are searched.
         """
-        buffers: list[Any] = []
-        inherited: list[object] = []
-        try:
-            data = dumps_for_worker(self.options, buffers=buffers, inherited=inherited)
-            copied: dict[str, Any] = loads_from_parent(
-                data, buffers=buffers, inherited=inherited
-            )
-        except Exception:  # noqa: BLE001 - a dataset that cannot be pickled may raise anything
-            return dict(self.options)
+        return _with(self._copied_options(), candidate)
+
+    def _copied_options(self) -> dict[str, Any]:
+        if self._pickled is None and self._can_be_copied:
+            buffers: list[Any] = []
+            inherited: list[object] = []
+            try:
+                data = dumps_for_worker(self._options, buffers=buffers, inherited=inherited)
+                self._pickled = data, buffers, inherited
+            except UnpicklableError:
+                self._can_be_copied = False
+        if self._pickled is None:
+            return dict(self._options)
+        data, buffers, inherited = self._pickled
+        copied: dict[str, Any] = loads_from_parent(data, buffers=buffers, inherited=inherited)
         return copied
 
 
-def _options_of(loader: Any) -> dict[str, Any]:
-    """Return the options to make a loader anew, as frameworks do, less what is searched."""
-    options = {
-        name: getattr(loader, name)
-        for name in _NAMES
-        if name in vars(loader) and name not in SEARCHED
-    }
+def _with(options: Mapping[str, Any], candidate: Candidate) -> dict[str, Any]:
+    has_processes = candidate.num_workers > 0 and candidate.workers == "processes"
+    left_out = () if has_processes else ("multiprocessing_context", "timeout")
+    kept = {name: value for name, value in options.items() if name not in left_out}
+    return {**kept, **candidate.options()}
+
+
+def _options_of(loader: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options to make a loader anew, as frameworks do.
+
+    Raises:
+        SettingsError: If there are other options.
+    """
+    if options:
+        raise SettingsError(
+            f"A loader has options of its own, but {', '.join(options)} came with it: give its "
+            "dataset instead, or make the loader with them."
+        )
+    given = {name: vars(loader)[name] for name in _NAMES if name in vars(loader)}
     if loader.multiprocessing_context is not None:
-        options["multiprocessing_context"] = loader.multiprocessing_context
-    # Whether workers live on says nothing where there were none.
-    if loader.num_workers == 0:
-        options.pop("persistent_workers", None)
-        options.pop("timeout", None)
-    if loader.batch_size is None and loader.batch_sampler is not None:
-        for name in ("batch_size", "sampler", "drop_last"):
-            options.pop(name, None)
-    else:
-        options.pop("batch_sampler", None)
-    if isinstance(loader.dataset, IterableDataset):
-        options.pop("sampler", None)
-    return options
+        given["multiprocessing_context"] = loader.multiprocessing_context
+    return given

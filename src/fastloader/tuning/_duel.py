@@ -1,0 +1,104 @@
+"""Which of two loaders is faster: measured in turns, as long as it takes to tell."""
+
+import math
+import statistics
+import time
+from dataclasses import dataclass, field
+
+from fastloader.tuning._trial import Trial
+
+__all__ = ["Duel", "Pace", "fight"]
+
+_MOST_ROUNDS = 6
+_CLEAR_GAIN = 1.25
+_CLEAR_LOSS = 0.85
+_HOPELESS = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How long measurements may take."""
+
+    stretch_seconds: float
+    """What a stretch is meant to take."""
+    deadline: float
+    """End of the budget, as `time.perf_counter` counts."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the budget is spent."""
+        return time.perf_counter() >= self.deadline
+
+    def num_batches(self, rate: float, num_workers: int) -> int:
+        """Return how many batches a stretch has.
+
+        Args:
+            rate: Expected batches per second.
+            num_workers: The greater number of those that are compared. Workers that take
+                equally long come in together, so that other numbers than multiples of it
+                would flatter or wrong them.
+        """
+        unit = max(1, num_workers)
+        wanted = max(2, math.ceil(rate * self.stretch_seconds))
+        return -(-wanted // unit) * unit
+
+
+@dataclass(slots=True)
+class Duel:
+    """What came out of it."""
+
+    holder_rates: list[float] = field(default_factory=list)
+    """Batches per second, round by round."""
+    rates: list[float] = field(default_factory=list)
+    """The same of the challenger."""
+
+    @property
+    def ratios(self) -> list[float]:
+        """Rate of the challenger over that of the holder, round by round."""
+        return [
+            ours / theirs for ours, theirs in zip(self.rates, self.holder_rates, strict=True)
+        ]
+
+    @property
+    def gain(self) -> float:
+        """Their median; what slows the machine for a while slows both, and falls out."""
+        return statistics.median(self.ratios)
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether another round would hardly change what is known."""
+        ratios = self.ratios
+        if len(ratios) < 2:
+            return bool(ratios) and ratios[0] < _HOPELESS
+        return (
+            len(ratios) >= _MOST_ROUNDS
+            or min(ratios) > _CLEAR_GAIN
+            or max(ratios) < _CLEAR_LOSS
+        )
+
+
+def fight(holder: Trial, challenger: Trial, rate: float, pace: Pace) -> Duel:
+    """Measure two trials in turns.
+
+    Every other round goes backwards, so that neither always follows the other: the second one
+    may find in the system's cache what the first one has read.
+
+    Args:
+        holder: The best so far.
+        challenger: What may be better.
+        rate: Of the holder, in batches per second, about.
+        pace: How long it may take; at least one round is measured.
+    """
+    num_workers = max(holder.candidate.num_workers, challenger.candidate.num_workers)
+    num_batches = pace.num_batches(rate, num_workers)
+    # A clear loser is not waited for.
+    max_seconds = 3 * max(pace.stretch_seconds, num_batches / rate)
+    duel = Duel()
+    while not duel.is_decided:
+        if duel.rates and pace.is_over:
+            break
+        trials = (holder, challenger) if len(duel.rates) % 2 == 0 else (challenger, holder)
+        measured = {trial: trial.measure(num_batches, max_seconds).rate for trial in trials}
+        duel.holder_rates.append(measured[holder])
+        duel.rates.append(measured[challenger])
+    return duel

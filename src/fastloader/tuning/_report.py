@@ -1,0 +1,69 @@
+"""What `tune` has found: the settings, and all that was measured on the way."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from fastloader._settings import LoaderSettings
+from fastloader.tuning._search import Row
+
+__all__ = ["TuningReport"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuningReport:
+    """The result of `measure_settings`; print it."""
+
+    settings: LoaderSettings
+    """The best that was found."""
+    rows: tuple[Row, ...]
+    """What was tried, in that order."""
+    best: Row
+    """The one that the settings are from."""
+    notes: tuple[str, ...]
+    """What was left out, and why."""
+    seconds: float
+    """That it took."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return everything, ready for JSON."""
+        return {
+            "settings": self.best.candidate.options(),
+            "rows": [
+                {
+                    "label": row.candidate.label(),
+                    **row.candidate.options(),
+                    "batches_per_second": row.rate,
+                    "all_batches_per_second": row.rates,
+                    "gain": row.gain,
+                    "outcome": row.outcome,
+                }
+                for row in self.rows
+            ],
+            "notes": list(self.notes),
+            "seconds": self.seconds,
+        }
+
+    def __str__(self) -> str:
+        """Return a table for people."""
+        cells = [("setting", "batches/s", "x the best", ""), *map(self._cells, self.rows)]
+        widths = [max(len(row[column]) for row in cells) for column in range(3)]
+        lines = [
+            f"{label:<{widths[0]}}  {rate:>{widths[1]}}  {gain:>{widths[2]}}  {outcome}".rstrip()
+            for label, rate, gain, outcome in cells
+        ]
+        options = self.best.candidate.options()
+        chosen = ", ".join(f"{name}={value!r}" for name, value in options.items())
+        lines += [*self.notes, f"best after {self.seconds:.0f} s: {chosen}"]
+        return "\n".join(lines)
+
+    def _cells(self, row: Row) -> tuple[str, str, str, str]:
+        rate = (
+            "-"
+            if row.rate is None
+            else f"{row.rate:,.3g}"
+            if row.rate < 100
+            else f"{row.rate:,.0f}"
+        )
+        gain = "-" if row.gain is None else f"{row.gain:.2f}"
+        mark = "<- best" if row is self.best else row.outcome
+        return row.candidate.label(), rate, gain, mark

@@ -1,0 +1,259 @@
+"""From one candidate to a better one, option by option."""
+
+import statistics
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from fastloader._settings import Workers
+from fastloader.errors import TuningError
+from fastloader.tuning._candidate import Candidate
+from fastloader.tuning._duel import Duel, Pace, fight
+from fastloader.tuning._limits import Limits
+from fastloader.tuning._subject import Subject
+from fastloader.tuning._trial import Step, Trial
+
+__all__ = ["Row", "Search"]
+
+_ENOUGH = 1.05
+"""A gain under this is not told from noise, nor worth another setting."""
+_WORTH_A_COST = 1.10
+"""Gain from which more workers are tried, and something is given up for it."""
+
+
+@dataclass(slots=True)
+class Row:
+    """One candidate that was tried, or would have been."""
+
+    candidate: Candidate
+    rates: list[float] = field(default_factory=list)
+    """Batches per second, each time it was measured."""
+    gain: float | None = None
+    """Its rate over that of the best before it."""
+    outcome: str = ""
+    """What became of it."""
+
+    @property
+    def rate(self) -> float | None:
+        """Median of `rates`."""
+        return statistics.median(self.rates) if self.rates else None
+
+
+class Search:
+    """Climbs from the plainest setting, one option after the other.
+
+    Args:
+        subject: What is loaded.
+        step: The consumer's work for a batch.
+        limits: What may be tried.
+        pace: How long it may take.
+        note: Called for each candidate that is done with.
+
+    **Processes:** at most two trials are alive at once; `close` ends the last one.
+    """
+
+    _holder: Trial
+    _best: Row
+
+    def __init__(
+        self,
+        subject: Subject,
+        step: Step | None,
+        limits: Limits,
+        pace: Pace,
+        note: Callable[[], None],
+    ) -> None:
+        self._subject = subject
+        self._step = step
+        self._limits = limits
+        self._pace = pace
+        self._note = note
+        self.rows: list[Row] = []
+        self._batch_bytes = 0
+
+    @property
+    def best(self) -> Row:
+        """The best so far; set by `begin`."""
+        return self._best
+
+    def begin(self, candidate: Candidate, count_bytes: Callable[[Any], int]) -> None:
+        """Measure the candidate that others are compared with.
+
+        Args:
+            candidate: To begin with.
+            count_bytes: Tells the size of a batch.
+        """
+        trial = self._holder = Trial(self._subject, candidate, self._step)
+        row = self._add(candidate)
+        self._batch_bytes = count_bytes(trial.take_one())
+        num_batches = max(1, candidate.num_workers)
+        while True:
+            measured = trial.measure(num_batches, self._pace.stretch_seconds)
+            if self._pace.is_over or measured.seconds >= self._pace.stretch_seconds / 3:
+                break
+            num_batches *= 3
+        row.rates.append(measured.rate)
+        row.outcome = "where the search begins"
+        self._best = row
+        self._note()
+
+    def run(self, automatic: Candidate) -> None:
+        """Try one option after the other, as long as the budget lasts.
+
+        Args:
+            automatic: What a loader chooses by itself; the last to be compared.
+        """
+        self._climb("processes", self._limits.max_workers)
+        self._climb("threads", self._limits.max_threads)
+        self._deepen()
+        for change in self._changes():
+            self._try(*change)
+        if automatic not in {row.candidate for row in self.rows}:
+            self._try(automatic, _ENOUGH)
+        # Many small gains may be noise: the plainest has a last chance against the sum.
+        if self.rows[0] is not self._best and not self._pace.is_over:
+            self._rematch(self.rows[0])
+
+    def close(self) -> None:
+        """End the workers."""
+        if hasattr(self, "_holder"):
+            self._holder.close()
+
+    def _climb(self, kind: Workers, most: int) -> None:
+        """Take more and more workers of a kind, as long as each doubling gains."""
+        fixed, has_files = self._subject.fixed, self._limits.has_memory_files
+        if fixed.get("workers", kind) != kind:
+            return
+        numbers = [fixed["num_workers"]] if "num_workers" in fixed else _doublings(most)
+        previous = 0.0
+        for number in numbers:
+            current = self._best.candidate
+            # One thread tells little of what threads are worth, nor do fewer than there are.
+            least = max(current.num_workers, min(2, most)) if kind == "threads" else 1
+            if number < least:
+                continue
+            candidate = replace(
+                current,
+                num_workers=number,
+                workers=kind,
+                prefetch_factor=fixed.get("prefetch_factor") or current.prefetch_factor or 2,
+                transport=fixed.get("transport", "shared" if has_files else "torch"),
+                in_order=fixed.get("in_order", True),
+            )
+            if candidate == current:
+                continue
+            gain = self._try(candidate, _ENOUGH)
+            # Not even if each doubling doubled the rate would they catch up.
+            is_hopeless = gain * most / number < _ENOUGH
+            if is_hopeless or gain < _WORTH_A_COST * previous:
+                return
+            previous = 1.0 if self._best.candidate == candidate else gain
+
+    def _deepen(self) -> None:
+        """Make more batches ahead, as long as each doubling gains."""
+        if "prefetch_factor" in self._subject.fixed:
+            return
+        for number in (4, 8):
+            current = self._best.candidate
+            if current.num_workers == 0:
+                return
+            if self._try(replace(current, prefetch_factor=number), _ENOUGH) < _WORTH_A_COST:
+                return
+
+    def _changes(self) -> Iterator[tuple[Candidate, float]]:
+        """Yield what differs in one option from the best, and the gain that it must have."""
+        fixed, limits = self._subject.fixed, self._limits
+        current = self._best.candidate
+        has_processes = current.num_workers > 0 and current.workers == "processes"
+        if has_processes and limits.has_memory_files and "transport" not in fixed:
+            yield replace(current, transport="torch"), _WORTH_A_COST
+        current = self._best.candidate
+        if limits.can_pin and "pin_memory" not in fixed:
+            yield replace(current, pin_memory=not current.pin_memory), _ENOUGH
+        current = self._best.candidate
+        if current.num_workers > 1 and current.in_order and "in_order" not in fixed:
+            yield replace(current, in_order=False), _WORTH_A_COST
+
+    def _try(self, candidate: Candidate, needed: float) -> float:
+        """Compare a candidate with the best, and put it in its place if it gains enough.
+
+        Returns:
+            Its rate over that of the best; 0 if it could not be measured.
+        """
+        row = self._add(candidate)
+        row.outcome = self._obstacle(candidate) or ""
+        if not row.outcome:
+            try:
+                with self._trial(candidate) as trial:
+                    self._compare(row, trial, needed)
+            except TuningError as error:  # the best so far still works
+                row.outcome = f"failed: {error.__cause__ or error}".partition("\n")[0]
+        self._note()
+        return row.gain or 0.0
+
+    def _rematch(self, row: Row) -> None:
+        with self._trial(row.candidate) as trial:
+            duel = fight(self._holder, trial, self._best.rate or 1.0, self._pace)
+            self._best.rates += duel.holder_rates
+            row.rates += duel.rates
+            row.gain, row.outcome = duel.gain, "measured again at the end"
+            if duel.gain > 1:
+                self._holder.close()
+                self._best, self._holder = row, trial
+
+    def _obstacle(self, candidate: Candidate) -> str | None:
+        if self._pace.is_over:
+            return "not tried: the budget is spent"
+        needed = candidate.memory_bytes(self._batch_bytes)
+        if needed > self._limits.memory_bytes:
+            return (
+                f"not tried: would take {needed / 2**30:.1f} of "
+                f"{self._limits.memory_bytes / 2**30:.1f} GiB"
+            )
+        return None
+
+    def _compare(self, row: Row, trial: Trial, needed: float) -> None:
+        best, holder = self._best, self._holder
+        duel = fight(holder, trial, best.rate or 1.0, self._pace)
+        best.rates += duel.holder_rates
+        row.rates += duel.rates
+        row.gain = duel.gain
+        row.outcome = self._judge(row, duel, needed)
+        if row.outcome == _BETTER:
+            self._best = row
+            self._holder = trial
+            holder.close()
+
+    def _judge(self, row: Row, duel: Duel, needed: float) -> str:
+        if duel.gain < needed:
+            return "slower" if duel.gain < 1 / _ENOUGH else "no gain worth it"
+        if len(duel.ratios) < 2:
+            return "no time to be sure"
+        gives_up_order = self._best.candidate.in_order and not row.candidate.in_order
+        if gives_up_order and not self._limits.any_order:
+            return "faster, but batches come in any order: any_order=True takes it"
+        return _BETTER
+
+    @contextmanager
+    def _trial(self, candidate: Candidate) -> Iterator[Trial]:
+        trial = Trial(self._subject, candidate, self._step)
+        try:
+            yield trial
+        finally:
+            if trial is not self._holder:
+                trial.close()
+
+    def _add(self, candidate: Candidate) -> Row:
+        row = Row(candidate)
+        self.rows.append(row)
+        return row
+
+
+_BETTER = "better"
+
+
+def _doublings(most: int) -> list[int]:
+    """Return 1, 2, 4 and so on, up to and with `most`."""
+    numbers = [1 << exponent for exponent in range(most.bit_length()) if 1 << exponent <= most]
+    return numbers if not numbers or numbers[-1] == most else [*numbers, most]

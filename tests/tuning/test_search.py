@@ -1,0 +1,218 @@
+"""The search finds the best setting of a machine whose rates are known."""
+
+import itertools
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fastloader.errors import TuningError
+from fastloader.tuning import _search
+from fastloader.tuning._candidate import Candidate
+from fastloader.tuning._duel import Pace
+from fastloader.tuning._limits import Limits
+from fastloader.tuning._search import Search
+from fastloader.tuning._trial import Stretch
+
+PLAIN = Candidate(
+    num_workers=0,
+    workers="processes",
+    prefetch_factor=None,
+    transport="shared",
+    pin_memory=False,
+    in_order=True,
+)
+LIMITS = {
+    "max_workers": 8,
+    "max_threads": 8,
+    "memory_bytes": 1 << 60,
+    "has_memory_files": True,
+    "can_pin": False,
+    "any_order": False,
+}
+
+
+class Subject:
+    def __init__(self, **fixed):
+        self.fixed = fixed
+
+
+class Machine:
+    """Trials whose rates are what a function of their candidate says."""
+
+    def __init__(self, rate, monkeypatch):
+        self.alive = 0
+        machine = self
+
+        class FakeTrial:
+            def __init__(self, _subject, candidate, _step):
+                self.candidate = candidate
+                machine.alive += 1
+                assert machine.alive <= 2
+
+            def measure(self, num_batches, _max_seconds):
+                return Stretch(num_batches, num_batches / rate(self.candidate))
+
+            def take_one(self):
+                return b"batch"
+
+            def close(self):
+                machine.alive -= 1
+
+        monkeypatch.setattr(_search, "Trial", FakeTrial)
+
+    def search(self, subject=None, seconds=60.0, plain=PLAIN, **limits):
+        notes = []
+        pace = Pace(0.001, time.perf_counter() + seconds)
+        found = Search(
+            subject or Subject(),
+            None,
+            Limits(**{**LIMITS, **limits}),
+            pace,
+            lambda: notes.append(1),
+        )
+        found.begin(plain, len)
+        found.run(PLAIN)
+        found.close()
+        assert self.alive == 0
+        assert len(notes) == len(found.rows)
+        return found
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    return lambda rate: Machine(rate, monkeypatch)
+
+
+def labels(search):
+    return [row.candidate.label() for row in search.rows]
+
+
+def test_workers_are_doubled_as_long_as_that_gains(machine):
+    found = machine(lambda c: 10.0 * max(1, min(c.num_workers, 4))).search(max_threads=0)
+
+    assert found.best.candidate.num_workers == 4
+    assert labels(found)[:5] == [
+        "no workers", "1 process", "2 processes", "4 processes", "8 processes",
+    ]  # fmt: skip
+
+
+def test_it_stops_where_a_doubling_gains_under_ten_percent(machine):
+    gains = {0: 10.0, 1: 9.0, 2: 20.0, 4: 21.5, 8: 80.0}
+
+    found = machine(lambda c: gains[c.num_workers]).search(max_threads=0)
+
+    assert found.best.candidate.num_workers == 4  # a gain of 7 % is taken, but not gone on from
+    assert "8 processes" not in labels(found)
+
+
+def test_threads_are_taken_where_they_win(machine):
+    found = machine(
+        lambda c: 10.0 + c.num_workers * (3 if c.workers == "threads" else 1)
+    ).search()
+
+    assert (found.best.candidate.workers, found.best.candidate.num_workers) == ("threads", 8)
+
+
+def test_more_batches_are_made_ahead_where_that_gains(machine):
+    found = machine(lambda c: 10.0 * max(1, c.num_workers * (c.prefetch_factor or 0))).search()
+
+    assert found.best.candidate.prefetch_factor == 8
+
+
+def test_any_order_is_told_of_and_only_taken_where_it_may_be(machine):
+    fast = machine(lambda c: (10.0 + c.num_workers) * (1.0 if c.in_order else 2.0))
+
+    kept, taken = fast.search(), fast.search(any_order=True)
+
+    assert kept.best.candidate.in_order
+    assert "any_order=True" in kept.rows[-1].outcome
+    assert not taken.best.candidate.in_order
+
+
+def test_what_would_take_too_much_memory_is_not_tried(machine):
+    found = machine(lambda c: 10.0 * max(1, c.num_workers)).search(
+        max_threads=0, memory_bytes=3 << 30
+    )
+
+    assert found.best.candidate.num_workers == 4
+    assert found.rows[4].outcome == "not tried: would take 4.0 of 3.0 GiB"
+
+
+def test_a_candidate_that_fails_is_left_out(machine):
+    def rate(candidate):
+        if candidate.num_workers == 2:
+            raise TuningError("no") from MemoryError("all gone")
+        return 10.0 + candidate.num_workers
+
+    found = machine(rate).search(max_threads=0)
+
+    assert "failed: all gone" in [row.outcome for row in found.rows]
+    assert found.best.candidate.num_workers == 1
+
+
+def test_what_the_consumer_raises_ends_the_search(machine):
+    def rate(candidate):
+        return 10.0 if candidate.num_workers == 0 else 1 / 0
+
+    with pytest.raises(ZeroDivisionError):
+        machine(rate).search()
+
+
+def test_without_time_nothing_but_the_plainest_is_measured(machine):
+    found = machine(lambda c: 10.0 * (1 + c.num_workers)).search(seconds=-1.0)
+
+    assert found.best.candidate == PLAIN
+    assert {row.outcome for row in found.rows[1:]} == {"not tried: the budget is spent"}
+
+
+def test_the_plainest_has_a_last_chance(machine):
+    rates = itertools.count()
+
+    def rate(candidate):
+        if candidate != PLAIN:
+            return 2.0
+        return 1.0 if next(rates) < 4 else 99.0  # it was slow for a while
+
+    found = machine(rate).search()
+
+    assert found.best.candidate == PLAIN
+
+
+@pytest.mark.parametrize(
+    ("fixed", "plain"),
+    [
+        ({"num_workers": 4}, {"num_workers": 4, "prefetch_factor": 2}),
+        ({"num_workers": 0}, {}),
+        ({"workers": "threads"}, {"workers": "threads"}),
+        ({"prefetch_factor": 3}, {}),
+        ({"transport": "torch"}, {"transport": "torch"}),
+        ({"in_order": True}, {}),
+    ],
+    ids=str,
+)
+def test_what_the_caller_has_decided_is_not_searched(machine, fixed, plain):
+    found = machine(lambda c: 10.0 + c.num_workers).search(
+        Subject(**fixed),
+        plain=Candidate(**{name: getattr(PLAIN, name) for name in PLAIN.__slots__} | plain),
+    )
+
+    for row in found.rows[:-1] if found.rows[-1].candidate == PLAIN else found.rows:
+        for name, value in fixed.items():
+            if name != "prefetch_factor" or row.candidate.num_workers:
+                assert getattr(row.candidate, name) == value
+
+
+@given(st.floats(0.2, 1.0), st.sampled_from([1, 2, 4, 8, 16]), st.floats(0.3, 3.0))
+def test_the_choice_is_within_ten_percent_of_the_best(cost, cores, threads):
+    """Workers scale up to the cores, at a cost; threads differ from processes by a factor."""
+
+    def rate(candidate):
+        kind = threads if candidate.workers == "threads" else 1.0
+        return 10.0 * (cost * kind * min(candidate.num_workers, cores) or 1.0)
+
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        found = Machine(rate, monkeypatch).search(max_workers=16, max_threads=16)
+
+    assert rate(found.best.candidate) >= 0.9 * 10.0 * max(1.0, cost * max(1.0, threads) * cores)
