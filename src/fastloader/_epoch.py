@@ -155,10 +155,6 @@ class EpochOpener:
             counters=run.counters,
         )
 
-    def close(self) -> None:
-        """End the workers: the idle ones, and those in use when they are given back."""
-        self._keeper.retire()
-
     def _start_workers(
         self,
         loader: Any,
