@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader
 
 from fastloader import FastLoader
 
-__all__ = ["Loaders", "Result", "run_in_own_process"]
+__all__ = ["Loaders", "Result", "run_in_own_process", "small_cnn"]
 
 SEED = 7
 

@@ -1,0 +1,75 @@
+"""What the benchmarks of formats have in common: the ways to read images, and their limit."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch.utils.data import DataLoader
+
+from _by_hand import ByHand
+from _data import Images, cannot_run
+from _harness import Benchmark
+from fastloader import FastLoader, OMEArrowDataset
+
+__all__ = [
+    "BATCH_SIZE", "BY_HAND", "add_reason", "copy_rows", "make_loader", "open_dataset", "read_pixels",
+]  # fmt: skip
+
+BATCH_SIZE = 32
+BY_HAND = "by hand"
+"""The group that others are compared with."""
+
+
+def open_dataset(way: str, images: Images, **options: Any) -> Any:
+    """Return the images by hand, or as `OMEArrowDataset`: float32 and a label."""
+    if way == BY_HAND:
+        return ByHand(images)
+    return OMEArrowDataset(
+        images.path, label_column=images.label_column, progress=False, **options
+    )
+
+
+def make_loader(loader: str, dataset: Any, num_workers: int | None) -> Any:
+    """Return a loader of shuffled batches; without a number of workers it chooses itself."""
+    if loader == "FastLoader":
+        chosen: dict[str, Any] = {} if num_workers is None else {"num_workers": num_workers}
+        return FastLoader(dataset, BATCH_SIZE, shuffle=True, **chosen)
+    tuned: dict[str, Any] = {"persistent_workers": True, "prefetch_factor": 4}
+    return DataLoader(
+        dataset,
+        BATCH_SIZE,
+        shuffle=True,
+        num_workers=num_workers or 0,
+        **(tuned if num_workers else {}),
+    )
+
+
+def read_pixels(images: Images) -> npt.NDArray[Any]:
+    """Return all pixels in the type of the file."""
+    dataset = OMEArrowDataset(images.path, dtype=None, progress=False)
+    pixels: npt.NDArray[Any] = dataset.get_batch(range(len(dataset))).numpy()
+    return pixels
+
+
+def copy_rows(
+    pixels: npt.NDArray[Any], order: npt.NDArray[np.int64], out: torch.Tensor
+) -> Iterator[int]:
+    """Convert rows to where a batch lies, and yield how many each batch has.
+
+    It is what no loader can leave out once pixels are decoded: one read, one write.
+    """
+    target = out.numpy()
+    for start in range(0, len(order), len(target)):
+        rows = order[start : start + len(target)]
+        for place, row in enumerate(rows):
+            np.copyto(target[place], pixels[row])
+        yield len(rows)
+
+
+def add_reason(benchmark: Benchmark, images: Images, table: str) -> bool:
+    """Add the reason why images cannot be had as a row of their table, if there is one."""
+    if images.reason:
+        benchmark.add(f"{table}: all", cannot_run, table=table, reason=images.reason)
+    return bool(images.reason)

@@ -1,0 +1,105 @@
+"""How fast are single images, by format: in order, at random, the first one, the same one again?
+
+Question: images per second that a dataset gives, and the time from opening it to its first image.
+Held fixed: the images (made by make_data.py), as float32 tensors with a label; the file's pages
+    are in memory from the warm-up on; 128 images a run, 32 of them for the same one again.
+Baseline: by hand: one image at a time by the format's own library, tables through ``as_py``.
+Method: a run opens the dataset and takes all kinds of access one after the other. Ours decodes
+    everything when it is opened (so that the first image comes later) or, without a cache, each
+    image when asked for; "batches" asks for 32 images at once. The limit is to convert pixels
+    that lie in memory. Ratios and shares are those of random access.
+Losing cases: the first image of a dataset that decodes everything first.
+Command: python benchmarks/bench_items.py --contents cells --json items-cells.json
+"""
+
+import time
+from typing import Any
+
+import numpy as np
+import torch
+
+from _data import Images, add_arguments, find_chosen
+from _harness import Benchmark, Run, Work
+from _tracks import BATCH_SIZE, BY_HAND, add_reason, copy_rows, open_dataset, read_pixels
+
+NUM_IMAGES, NUM_REPEATS = 128, 32
+WAYS: dict[str, dict[str, Any]] = {
+    BY_HAND: {},
+    "OMEArrowDataset": {},
+    "OMEArrowDataset, no cache": {"preload": False, "cache": "none"},
+}
+
+
+def _orders(num_images: int) -> dict[str, list[int]]:
+    count = min(NUM_IMAGES, num_images)
+    return {
+        "sequential": list(range(count)),
+        "random": np.random.default_rng(3).permutation(num_images)[:count].tolist(),
+        "repeated": [num_images // 2] * NUM_REPEATS,
+    }
+
+
+def items(way: str, images: Images, in_batches: bool = False) -> Run:
+    """Open a dataset and take its images."""
+    torch.set_num_threads(1)
+    orders = _orders(images.num_images)
+
+    def run() -> Work:
+        start = time.perf_counter()
+        dataset = open_dataset(way.partition(",")[0], images, **WAYS[way])
+        dataset[0]
+        values = {"first_seconds": time.perf_counter() - start}
+        for name, order in orders.items():
+            start = time.perf_counter()
+            if in_batches:
+                for first in range(0, len(order), BATCH_SIZE):
+                    dataset.get_batch(order[first : first + BATCH_SIZE])
+            else:
+                for index in order:
+                    dataset[index]
+            seconds = time.perf_counter() - start
+            values[f"{name}_samples_per_second"] = len(order) / seconds
+        return Work(samples=1 + sum(map(len, orders.values())), values=values)
+
+    return run
+
+
+def convert_alone(images: Images) -> Run:
+    """Convert pixels that lie in memory to where they are wanted."""
+    pixels = read_pixels(images)
+    out = torch.empty((1, *pixels.shape[1:]))
+    orders = {name: np.array(order) for name, order in _orders(len(pixels)).items()}
+
+    def run() -> Work:
+        values = {}
+        for name, order in orders.items():
+            start = time.perf_counter()
+            done = sum(copy_rows(pixels, order, out))
+            seconds = time.perf_counter() - start
+            values[f"{name}_samples_per_second"] = done / seconds
+        return Work(samples=sum(map(len, orders.values())), values=values)
+
+    return run
+
+
+def main() -> None:
+    """Compare the ways for each format."""
+    benchmark = Benchmark(__doc__)
+    add_arguments(benchmark.parser)
+    for images in find_chosen(benchmark.arguments(), ("Parquet", "TIFF")):
+        table = f"{images.content}, {images.format_name}"
+        if add_reason(benchmark, images, table):
+            continue
+        for way in WAYS:
+            benchmark.add(f"{table}: {way}", items, table=table, way=way, images=images,
+                          group=BY_HAND if way == BY_HAND else "")  # fmt: skip
+        benchmark.add(f"{table}: OMEArrowDataset, batches", items, table=table,
+                      way="OMEArrowDataset", images=images, in_batches=True)  # fmt: skip
+        benchmark.add(
+            f"{table}: limit", convert_alone, table=table, is_limit=True, images=images
+        )
+    benchmark.main(baseline=BY_HAND, compared="random_samples_per_second")
+
+
+if __name__ == "__main__":
+    main()
