@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from fastloader._arrays import TORCH_DTYPES
 from fastloader._buffers import Allocator
 from fastloader._torch_internals import collate, default_collate_fn_map
 from fastloader.typing import Batch, Sample
@@ -67,7 +68,7 @@ class _TensorCollate:
         if (
             type(first) is not torch.Tensor
             or first.layout is not torch.strided
-            or first.device.type != "cpu"
+            or not first.is_cpu
             or first.is_nested
             or first.is_quantized
             or first.requires_grad
@@ -96,7 +97,7 @@ class _ArrayCollate:
     ) -> Any:
         first = batch[0]
         dtype, shape = first.dtype, first.shape
-        torch_dtype = _TORCH_DTYPES.get(dtype)
+        torch_dtype = TORCH_DTYPES.get(dtype)
         alike = all(
             type(array) is np.ndarray and array.dtype == dtype and array.shape == shape
             for array in batch
@@ -110,12 +111,3 @@ class _ArrayCollate:
         else:
             np.stack(batch, out=out.numpy())
         return out
-
-
-_TORCH_DTYPES = {
-    np.dtype(numpy_type): torch.from_numpy(np.empty(0, numpy_type)).dtype
-    for numpy_type in (
-        np.bool_, np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32,
-        np.uint64, np.float16, np.float32, np.float64, np.complex64, np.complex128,
-    )
-}  # fmt: skip

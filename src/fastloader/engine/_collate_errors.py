@@ -38,7 +38,12 @@ def warn_of_lost_keys(samples: Sequence[Sample], indices: Sequence[Any]) -> None
     first = samples[0]
     if isinstance(first, Mapping):
         size = len(first)
-        if any(len(sample) != size for sample in samples if isinstance(sample, Mapping)):
+        if set(map(type, samples)) == {dict}:
+            is_uneven = set(map(len, samples)) != {size}
+        else:
+            mappings = (sample for sample in samples if isinstance(sample, Mapping))
+            is_uneven = any(len(sample) != size for sample in mappings)
+        if is_uneven:
             _warn_of_keys(samples, indices)
     elif isinstance(first, list | tuple):
         for position, part in enumerate(first):

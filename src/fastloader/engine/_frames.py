@@ -79,26 +79,30 @@ class FrameReader:
         self._is_orphan = is_orphan
         self._poll = select.poll()
         self._poll.register(descriptor, select.POLLIN)
+        self._received = bytearray()
 
     def read(self) -> bytes | None:
         """Return the next message, or None when there will be none."""
-        header = self._read_exactly(LENGTH_BYTES)
-        if header is None:
+        if not self._fill(LENGTH_BYTES):
             return None
-        return self._read_exactly(int.from_bytes(header, "little"))
+        end = LENGTH_BYTES + int.from_bytes(self._received[:LENGTH_BYTES], "little")
+        if not self._fill(end):
+            return None
+        message = bytes(self._received[LENGTH_BYTES:end])
+        del self._received[:end]
+        return message
 
-    def _read_exactly(self, size_bytes: int) -> bytes | None:
-        chunks = []
-        while size_bytes:
+    def _fill(self, size_bytes: int) -> bool:
+        """Receive until there are so many bytes, and return whether there are."""
+        while len(self._received) < size_bytes:
             while not self._poll.poll(LIVENESS_SECONDS * 1000):
                 if self._is_orphan():
-                    return None
-            chunk = os.read(self._descriptor, min(size_bytes, READ_BYTES))
+                    return False
+            chunk = os.read(self._descriptor, READ_BYTES)
             if not chunk:
-                return None
-            chunks.append(chunk)
-            size_bytes -= len(chunk)
-        return b"".join(chunks)
+                return False
+            self._received += chunk
+        return True
 
 
 class FrameSender:

@@ -7,21 +7,31 @@ import threading
 from collections.abc import Callable
 from math import prod
 from multiprocessing.reduction import ForkingPickler
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
+from fastloader._arrays import TORCH_DTYPES
 from fastloader.typing import Batch
 
-__all__ = ["SlotWriter", "pack", "unpack"]
+__all__ = ["SlotWriter", "pack", "tensor_over", "unpack"]
 
 ALIGNMENT_BYTES = 64
 SMALL_ARRAY_BYTES = 1024  # NumPy arrays up to this stay in the pickle
 
 _DTYPES = sorted({v for v in vars(torch).values() if isinstance(v, torch.dtype)}, key=str)
 _DTYPE_CODES = {dtype: code for code, dtype in enumerate(_DTYPES)}
+_NUMPY_DTYPES = {torch_dtype: dtype for dtype, torch_dtype in TORCH_DTYPES.items()}
+
+
+class _Made(NamedTuple):
+    """A tensor that was made in a slot, and what its place in the batch is unpickled from."""
+
+    tensor: torch.Tensor
+    address: int
+    reduced: tuple[Any, ...]
 
 
 class SlotWriter:
@@ -37,6 +47,7 @@ class SlotWriter:
         self.address = 0 if slot is None else _address_of(slot)
         self.needed_bytes = 0
         self._placed: dict[tuple[int, int], int] = {}
+        self._made: dict[int, _Made] = {}  # by identity; what they hold keeps that theirs
 
     @property
     def fits(self) -> bool:
@@ -57,7 +68,29 @@ class SlotWriter:
         offset = self.allocate(count * dtype.itemsize)
         if offset is None:
             return None
-        return torch.frombuffer(self._slot, dtype=dtype, count=count, offset=offset).view(shape)
+        tensor = tensor_over(self._slot, offset, dtype, shape)
+        self._made[id(tensor)] = _Made(
+            tensor,
+            self.address + offset,
+            (_tensor_at, (offset, _DTYPE_CODES[dtype], shape)),
+        )
+        return tensor
+
+    def reduced(self, obj: Any) -> tuple[Any, ...] | None:
+        """Return what a tensor from `empty` is unpickled from, if it still is as it was made."""
+        made = self._made.get(id(obj))
+        if made is None:
+            return None
+        tensor = made.tensor
+        if (
+            tensor.data_ptr() != made.address
+            or tensor.shape != made.reduced[1][2]
+            or tensor.dtype is not _DTYPES[made.reduced[1][1]]
+            or tensor.requires_grad
+            or not tensor.is_contiguous()
+        ):
+            return None
+        return made.reduced
 
     def place_memory(self, address: int, size_bytes: int) -> int | None:
         """Return the offset of memory that lies in the slot already, else copy it there.
@@ -106,13 +139,34 @@ def unpack(packed: bytes, buffer: Any) -> Batch:
         _unpacking.buffer = None
 
 
+def tensor_over(
+    buffer: Any, offset_bytes: int, dtype: torch.dtype, shape: tuple[int, ...]
+) -> torch.Tensor:
+    """Return a contiguous tensor over a part of a writable buffer, which it keeps alive.
+
+    Args:
+        buffer: The memory.
+        offset_bytes: Of the first element.
+        dtype: Of the elements.
+        shape: Sizes, none of them 0.
+    """
+    numpy_dtype = _NUMPY_DTYPES.get(dtype)
+    if numpy_dtype is not None:  # in half the time
+        return torch.from_numpy(np.ndarray(shape, numpy_dtype, buffer, offset_bytes))
+    flat = torch.frombuffer(buffer, dtype=dtype, count=prod(shape), offset=offset_bytes)
+    return flat.view(shape)
+
+
 def _reduce_unusual_tensor(tensor: torch.Tensor) -> Any:
     if tensor.is_nested and tensor.layout is torch.strided:
         return torch.nested.as_nested_tensor, (list(tensor.unbind()),)
     return NotImplemented
 
 
-class _Packer(ForkingPickler):
+class _Packer(pickle.Pickler):
+    # As a ForkingPickler has it, which makes a new one each time.
+    dispatch_table = ForkingPickler(io.BytesIO()).dispatch_table
+
     def __init__(self, file: io.BytesIO, writer: SlotWriter) -> None:
         super().__init__(file, pickle.HIGHEST_PROTOCOL)
         self._writer = writer
@@ -121,6 +175,8 @@ class _Packer(ForkingPickler):
         self._copies: list[Any] = []
 
     def reducer_override(self, obj: Any) -> Any:
+        if (made := self._writer.reduced(obj)) is not None:
+            return made
         reduce = _REDUCERS.get(type(obj))
         return NotImplemented if reduce is None else reduce(self, obj)
 
@@ -205,9 +261,7 @@ _unpacking = _Unpacking()
 
 
 def _tensor_at(offset: int, code: int, shape: tuple[int, ...]) -> torch.Tensor:
-    dtype = _DTYPES[code]
-    flat = torch.frombuffer(_unpacking.buffer, dtype=dtype, count=prod(shape), offset=offset)
-    return flat.view(shape)
+    return tensor_over(_unpacking.buffer, offset, _DTYPES[code], shape)
 
 
 def _strided_tensor_at(
