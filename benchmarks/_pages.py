@@ -1,0 +1,211 @@
+"""Turn the results of a benchmark into Markdown tables."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+__all__ = ["baseline_of", "describe_machine", "is_limit", "label_of", "rate_of", "tables_of", "write_tables"]  # fmt: skip
+
+_RATES = {
+    "samples_per_second": "samples/s",
+    "bytes_per_second": "GB/s",
+    "batches_per_second": "batches/s",
+}
+_SHARED = {
+    *_RATES, "wall_seconds", "cpu_seconds", "page_faults", "page_faults_per_batch",
+    "cpu_seconds_per_batch",
+}  # fmt: skip
+
+
+def tables_of(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the results by table; older files have groups instead."""
+    in_groups = document.get("baseline") == "the first of each group"
+    tables: dict[str, dict[str, Any]] = {}
+    for name, result in document["results"].items():
+        table = result.get("table") or (result.get("group", "") if in_groups else "")
+        tables.setdefault(table, {})[name] = result
+    return tables
+
+
+def baseline_of(document: Mapping[str, Any], table: str, members: Mapping[str, Any]) -> str:
+    """Return the name of what the others of a table are compared with; empty if nothing."""
+    known = document.get("baselines", {}).get(table)
+    if known:
+        return str(known)
+    if document.get("baseline") == "the first of each group":
+        return next(iter(members))
+    found = document.get("baseline") or ""
+    return found if found in members else ""
+
+
+def label_of(name: str, table: str) -> str:
+    """Return a name without that of its table."""
+    for prefix in (f"{table}: ", f"{table}, "):
+        if table and name.startswith(prefix):
+            return name.removeprefix(prefix)
+    return name
+
+
+def is_limit(name: str, result: Mapping[str, Any]) -> bool:
+    """Return whether a row is the limit; older files say so by its name."""
+    return bool(result.get("is_limit", name.startswith("limit")))
+
+
+def rate_of(document: Mapping[str, Any]) -> str:
+    """Return the quantity that a table is about."""
+    compared = document.get("compared", "wall_seconds")
+    if compared != "wall_seconds":
+        return str(compared)
+    shown = [
+        result["summary"] for result in document["results"].values() if "summary" in result
+    ]
+    for rate in _RATES:
+        if all(rate in summary for summary in shown):
+            return rate
+    return "wall_seconds"
+
+
+def describe_machine(document: Mapping[str, Any], path: str) -> str:
+    """Return one sentence about where and when it ran."""
+    machine, versions = document["machine"], document["versions"]
+    where = f"{machine['cpu']}, {machine['usable_cpus']} cores"
+    for name in dict.fromkeys(machine.get("accelerators", [])):
+        where += f", {name}"
+    date = document["date"].partition("T")[0]
+    return (
+        f"{where}; torch {versions['torch']}, Python {versions['python']}; {date}, load "
+        f"{machine['load_average']} before; `{path}`, by `{document['command']}`."
+    )
+
+
+def write_tables(document: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the lines of a table for each that was measured."""
+    for table, members in tables_of(document).items():
+        if table:
+            yield f"**{table}**"
+            yield ""
+        measured = {name: one for name, one in members.items() if "summary" in one}
+        if measured:
+            yield from _write_measured(document, table, members)
+        else:
+            yield from _write_plain(members, table)
+        yield ""
+
+
+def _write_plain(members: Mapping[str, Any], table: str) -> Iterator[str]:
+    """Yield a table of whatever numbers there are."""
+    numbers = list(
+        dict.fromkeys(
+            key
+            for one in members.values()
+            for key, value in one.items()
+            if isinstance(value, (int, float)) and not isinstance(value, bool)
+        )
+    )
+    yield f"| | {' | '.join(_head(key) for key in numbers)} |"
+    yield f"|---|{'--:|' * len(numbers)}"
+    for name, one in members.items():
+        if "cannot_run" in one:
+            yield _refusal(label_of(name, table), one, len(numbers))
+        else:
+            cells = [_number(key, one[key]) if key in one else "" for key in numbers]
+            yield f"| {label_of(name, table)} | {' | '.join(cells)} |"
+
+
+def _write_measured(
+    document: Mapping[str, Any], table: str, members: Mapping[str, Any]
+) -> Iterator[str]:
+    shown = [one["summary"] for one in members.values() if "summary" in one]
+    keys = list(dict.fromkeys(key for summary in shown for key in summary))
+    extra = [key for key in keys if key not in _SHARED]
+    rates = (
+        [key for key in _RATES if key in keys]
+        if not any("_per_second" in key for key in extra)
+        else []
+    )
+    main = rate_of(document)
+    columns = [main, *(key for key in (*rates, *extra) if key != main), "cpu_seconds"]
+    if "page_faults_per_batch" in keys:
+        columns.append("page_faults_per_batch")
+    has_ratio = any("times_baseline" in one for one in members.values())
+    has_share = any("share_of_limit" in one for one in members.values())
+    heads = [_head(key) for key in columns] + ["peak MiB"]
+    heads += ["x baseline"] * has_ratio + ["of the limit"] * has_share
+    yield f"| | {' | '.join(heads)} |"
+    yield f"|---|{'--:|' * len(heads)}"
+    baseline = baseline_of(document, table, members)
+    for name, one in members.items():
+        label = label_of(name, table)
+        if "cannot_run" in one:
+            yield _refusal(label, one, len(heads))
+            continue
+        cells = [_spread(columns[0], one["summary"])]
+        cells += [_median(key, one["summary"]) for key in columns[1:]]
+        cells.append(f"{one['peak_memory_bytes'] / 2**20:,.0f}")
+        if has_ratio:
+            ratio = one.get("times_baseline")
+            cells.append(_ratio(ratio) if ratio and name != baseline else "")
+        if has_share:
+            share = one.get("share_of_limit")
+            cells.append(f"{share['median']:.0%}" if share else "")
+        shown_label = f"**{label}**" if label.startswith(("FastLoader", "ours")) else label
+        yield f"| {shown_label} | {' | '.join(cells)} |"
+    if baseline:
+        yield ""
+        yield f"Baseline: {label_of(baseline, table)}."
+
+
+def _refusal(label: str, result: Mapping[str, Any], num_columns: int) -> str:
+    reason = str(result["cannot_run"]).replace("|", "/")
+    return f"| {label} | cannot run: {reason} {'| ' * num_columns}|"
+
+
+def _head(key: str) -> str:
+    if key in _RATES:
+        return _RATES[key]
+    words = {
+        "wall_seconds": "wall ms", "cpu_seconds": "CPU ms", "page_faults_per_batch": "faults/batch",
+    }  # fmt: skip
+    if key in words:
+        return words[key]
+    for ending, unit in (
+        ("_samples_per_second", "samples/s"), ("_per_second", "/s"), ("_seconds", "ms"),
+        ("_bytes", "MB"), ("_share", "share"),
+    ):  # fmt: skip
+        if key.endswith(ending):
+            return f"{key.removesuffix(ending).replace('_', ' ')} {unit}"
+    return key.replace("_", " ")
+
+
+def _number(key: str, value: float) -> str:
+    scale = 1.0
+    if key.endswith("_seconds"):
+        scale = 1e3
+    elif key == "bytes_per_second":
+        scale = 1e-9
+    elif key.endswith("_bytes"):
+        scale = 1e-6
+    scaled = value * scale
+    if key.endswith("_share") or key == "share":
+        return f"{scaled:.0%}"
+    if abs(scaled) >= 100:
+        return f"{scaled:,.0f}"
+    return f"{scaled:.3g}"
+
+
+def _median(key: str, summary: Mapping[str, Any]) -> str:
+    return _number(key, summary[key]["median"]) if key in summary else ""
+
+
+def _spread(key: str, summary: Mapping[str, Any]) -> str:
+    if key not in summary:
+        return ""
+    parts = [_number(key, summary[key][part]) for part in ("median", "q1", "q3")]
+    return f"{parts[0]} [{parts[1]}, {parts[2]}]"
+
+
+def _ratio(ratio: Mapping[str, float]) -> str:
+    parts = [
+        f"{ratio[part]:.2f}" if ratio[part] < 10 else f"{ratio[part]:,.0f}"
+        for part in ("median", "q1", "q3")
+    ]
+    return f"{parts[0]} [{parts[1]}, {parts[2]}]"

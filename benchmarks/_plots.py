@@ -1,0 +1,148 @@
+"""Draw the results of a benchmark: a row for each configuration, or for each table."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from _pages import is_limit, label_of, rate_of, tables_of
+
+__all__ = ["draw"]
+
+_OURS, _OTHERS, _LIMIT = "#0b6e4f", "#9aa5b1", "#c1440e"
+_COLOURS = (
+    "#9aa5b1",
+    "#3b7dd8",
+    "#0b6e4f",
+    "#8e5ea2",
+    "#e0a030",
+    "#c1440e",
+    "#5b5b5b",
+    "#40b0a6",
+)
+_MARKERS = "osD^vP*X"
+
+
+def draw(document: Mapping[str, Any], path: Path, digest: str) -> None:
+    """Write a plot as SVG.
+
+    Args:
+        document: What a benchmark wrote.
+        path: Where to.
+        digest: Of the document, kept in the file so that an old plot can be told.
+    """
+    # The same bytes for the same results: no date, no random names.
+    style: Any = {"svg.hashsalt": "fastloader", "svg.fonttype": "none", "font.size": 9}
+    with mpl.rc_context(style):
+        tables = tables_of(document)
+        figure = _draw_bars(document) if len(tables) == 1 else _draw_dots(document)
+        figure.savefig(
+            path,
+            format="svg",
+            bbox_inches="tight",
+            metadata={"Date": None, "Description": digest, "Creator": None},
+        )
+
+
+def _unit(quantity: str) -> str:
+    if quantity.endswith("samples_per_second"):
+        kind = quantity.removesuffix("samples_per_second").replace("_", " ").strip()
+        return f"samples per second{f', {kind}' if kind else ''}"
+    if quantity == "bytes_per_second":
+        return "bytes per second"
+    return f"{quantity.removesuffix('_seconds').replace('_', ' ')}, seconds (less is better)"
+
+
+def _is_ours(label: str) -> bool:
+    return "FastLoader" in label or label.startswith(("ours", "OMEArrowDataset", "ChannelStat"))
+
+
+def _draw_bars(document: Mapping[str, Any]) -> Figure:
+    """Draw one table: bars with quartiles, and the limit as a line."""
+    ((table, members),) = tables_of(document).items()
+    quantity = rate_of(document)
+    rows = [(name, one) for name, one in members.items() if not is_limit(name, one)]
+    figure = Figure(figsize=(7.2, 0.9 + 0.27 * len(rows)))
+    axes = figure.add_subplot()
+    for place, (name, one) in enumerate(rows):
+        if "cannot_run" in one or quantity not in one["summary"]:
+            reason = one.get("cannot_run", "nothing to compare")
+            axes.text(0, place, f" cannot run: {reason}"[:90], va="center", color="#777777")
+            continue
+        median, q1, q3 = (one["summary"][quantity][part] for part in ("median", "q1", "q3"))
+        colour = _OURS if _is_ours(label_of(name, table)) else _OTHERS
+        axes.barh(place, median, color=colour, height=0.7)
+        axes.plot([q1, q3], [place, place], color="black", linewidth=1)
+        axes.text(
+            q3, place, f" {median:,.3g}" if median < 100 else f" {median:,.0f}", va="center"
+        )
+    _draw_limits(axes, members, quantity)
+    axes.set_yticks(range(len(rows)), [label_of(name, table) for name, _ in rows])
+    axes.invert_yaxis()
+    axes.set_xlabel(_unit(quantity))
+    axes.set_xlim(0, axes.get_xlim()[1] * 1.12)
+    _tidy(axes)
+    return figure
+
+
+def _draw_limits(axes: Axes, members: Mapping[str, Any], quantity: str) -> None:
+    for name, one in members.items():
+        if is_limit(name, one) and quantity in one.get("summary", {}):
+            rate = one["summary"][quantity]["median"]
+            axes.axvline(rate, color=_LIMIT, linestyle="--", linewidth=1, label=name)
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), frameon=False, ncols=2)
+
+
+def _draw_dots(document: Mapping[str, Any]) -> Figure:
+    """Draw many tables: a row for each, a mark for each configuration."""
+    tables = tables_of(document)
+    quantity = rate_of(document)
+    labels = list(
+        dict.fromkeys(label_of(name, table) for table, all_ in tables.items() for name in all_)
+    )
+    figure = Figure(figsize=(7.2, 1.0 + 0.32 * len(tables)))
+    axes = figure.add_subplot()
+    for place, label in enumerate(labels):
+        xs, ys, lows, highs = [], [], [], []
+        marker, colour = _MARKERS[place % len(_MARKERS)], _COLOURS[place % len(_COLOURS)]
+        for row, (table, members) in enumerate(tables.items()):
+            for name, one in members.items():
+                if label_of(name, table) != label or quantity not in one.get("summary", {}):
+                    continue
+                if is_limit(label, one):
+                    marker, colour = "|", _LIMIT
+                summary = one["summary"][quantity]
+                xs.append(summary["median"])
+                ys.append(row)
+                lows.append(summary["median"] - summary["q1"])
+                highs.append(summary["q3"] - summary["median"])
+        if xs:
+            axes.errorbar(
+                xs, ys, xerr=[lows, highs], linestyle="none", label=label, markersize=6,
+                marker=marker, color=colour, elinewidth=1, alpha=0.9,
+            )  # fmt: skip
+    axes.set_xscale("log")
+    for row, (_, members) in enumerate(tables.items()):
+        reasons = [one["cannot_run"] for one in members.values() if "cannot_run" in one]
+        if len(reasons) == len(members):
+            axes.text(
+                0.01, row, f"cannot run: {reasons[0]}"[:90], va="center", color="#777777",
+                transform=axes.get_yaxis_transform(),
+            )  # fmt: skip
+    axes.set_yticks(range(len(tables)), list(tables))
+    axes.set_ylim(len(tables) - 0.5, -0.5)
+    axes.set_xlabel(_unit(quantity))
+    axes.legend(loc="lower center", bbox_to_anchor=(0.4, 1.0), frameon=False, ncols=2)
+    axes.grid(axis="y", color="#eeeeee")
+    _tidy(axes)
+    return figure
+
+
+def _tidy(axes: Axes) -> None:
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(axis="x", color="#e5e5e5", linewidth=0.6)
+    axes.set_axisbelow(True)
