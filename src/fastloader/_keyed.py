@@ -14,7 +14,7 @@ arithmetic, and a float is made from the upper bits by one exact product: NumPy,
 device give the same bits.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any, Self, TypeAlias
 
@@ -31,7 +31,7 @@ _STEP = 0x9E3779B97F4A7C15  # SplitMix64: 2**64 / golden ratio, odd
 _STREAM_STEP = 0xD1342543DE82EF95  # another odd constant: streams never meet draws
 _FIRST = 0xBF58476D1CE4E5B9
 _SECOND = 0x94D049BB133111EB
-_BLOCK_WORDS = 32_768  # 256 kB: temporaries of this size stay in the cache
+_BLOCK_WORDS = 32_768  # 256 kB: what is computed of so many words stays in the cache
 
 
 def _mix_number(value: int) -> int:
@@ -41,16 +41,17 @@ def _mix_number(value: int) -> int:
     return value ^ (value >> 31)
 
 
-def mix(values: Keys) -> Keys:
+def mix(values: Keys, scratch: Keys | None = None) -> Keys:
     """Hash each of an array of 64-bit numbers, in place.
 
     Args:
         values: uint64 array of at least one axis.
+        scratch: An array as large, to be written to; None: a new one.
 
     Returns:
         `values`.
     """
-    shifted = values >> np.uint64(30)
+    shifted = np.right_shift(values, np.uint64(30), out=scratch)
     values ^= shifted
     values *= np.uint64(_FIRST)
     np.right_shift(values, np.uint64(27), out=shifted)
@@ -236,9 +237,7 @@ class Draws:
         """
         return np.asarray(self.uniform(num=num) < probability)
 
-    def normal_like(
-        self, images: torch.Tensor, out: torch.Tensor | None = None
-    ) -> torch.Tensor:
+    def normal_like(self, images: torch.Tensor) -> torch.Tensor:
         """Return standard normal numbers, one for each pixel.
 
         Each is one of 65,536 quantiles, chosen by 16 random bits: the largest is 4.3, the
@@ -247,36 +246,54 @@ class Draws:
 
         Args:
             images: Tensor of shape ``(N, ...)``; only its shape and device matter.
-            out: Contiguous floating-point tensor to write to, as large; it is returned. None: a
-                new one of float32.
 
         Returns:
-            Tensor of that shape, on that device.
+            float32 tensor of that shape, on that device.
         """
-        draw = self._next()
-        num_values = images[0].numel() if len(images) else 0
-        num_words = -(-num_values // 4)
-        if images.device.type != "cpu":
-            normal = self._normal_on_device(images, draw, num_words, num_values)
-            return normal if out is None else out.copy_(normal)
-        quantiles: NDArray[Any] = _normal_quantiles()
-        numbers = torch.empty(images.shape) if out is None else out
-        written: NDArray[Any] = numbers.view(len(self), num_values).numpy()
-        rows = max(1, _BLOCK_WORDS // max(1, num_words))
-        for row in range(0, len(self), rows):
-            block = slice(row, row + rows)
-            sixteens = _words(self.keys[block], draw, num_words).view(np.uint16)
-            places = sixteens[:, :num_values].astype(np.intp)
-            # No place lies outside of the table; to look for one would cost a buffer.
-            if written.dtype == quantiles.dtype:
-                np.take(quantiles, places, out=written[block], mode="wrap")
-            else:
-                written[block] = quantiles[places]
+        numbers = torch.empty(images.shape, device=images.device)
+        for block, some in self.normal_parts(images):
+            numbers[block] = some
         return numbers
 
-    def _normal_on_device(
-        self, images: torch.Tensor, draw: int, num_words: int, num_values: int
-    ) -> torch.Tensor:
+    def normal_parts(self, images: torch.Tensor) -> Iterator[tuple[slice, torch.Tensor]]:
+        """Return the numbers of `normal_like` as parts that stay in the cache, to be used up.
+
+        Args:
+            images: Tensor of shape ``(N, ...)``; only its shape and device matter.
+
+        Returns:
+            For each part which images it is for, and float32 numbers, which may be written to
+            and lie where those of the next part will.
+        """
+        draw = self._next()
+        if images.device.type != "cpu":
+            return iter([(slice(None), self._normal_on_device(images, draw))])
+        return self._normal_blocks(images, draw)
+
+    def _normal_blocks(
+        self, images: torch.Tensor, draw: int
+    ) -> Iterator[tuple[slice, torch.Tensor]]:
+        num_values = images[:1].numel()
+        num_words = -(-num_values // 4)
+        rows = max(1, min(_BLOCK_WORDS // max(1, num_words), len(self)))
+        # The same memory for all blocks: new memory would cost as much as the hash.
+        lanes = _lanes(draw, num_words)
+        words, scratch = np.empty((2, rows, num_words), np.uint64)
+        places = np.empty((rows, num_values), np.intp)
+        numbers = np.empty((rows, num_values), np.float32)
+        for row in range(0, len(self), rows):
+            block = slice(row, row + rows)
+            num = len(self.keys[block])
+            np.add(self.keys[block, None], lanes, out=words[:num])
+            sixteens = mix(words[:num], scratch[:num]).view(np.uint16)
+            np.copyto(places[:num], sixteens[:, :num_values])
+            # No place lies outside of the table; to look for one would cost a buffer.
+            np.take(_normal_quantiles(), places[:num], out=numbers[:num], mode="wrap")
+            yield block, torch.from_numpy(numbers[:num]).view(num, *images.shape[1:])
+
+    def _normal_on_device(self, images: torch.Tensor, draw: int) -> torch.Tensor:
+        num_values = images[:1].numel()
+        num_words = -(-num_values // 4)
         keys = torch.from_numpy(self.keys.view(np.int64)).to(images.device)
         lanes = torch.arange(num_words, device=images.device) * _as_signed(_STEP)
         first = _as_signed(_STEP * ((draw << 32) + 1) & _MASK)
@@ -297,11 +314,15 @@ class Draws:
 
 
 def _words(keys: Keys, draw: int, num: int) -> Keys:
+    return mix(keys[:, None] + _lanes(draw, num))
+
+
+def _lanes(draw: int, num: int) -> Keys:
     first = _STEP * ((draw << 32) + 1) & _MASK
     lanes = np.arange(num, dtype=np.uint64)
     lanes *= np.uint64(_STEP)
     lanes += np.uint64(first)
-    return mix(keys[:, None] + lanes)
+    return lanes
 
 
 @lru_cache(maxsize=1)

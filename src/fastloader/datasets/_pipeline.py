@@ -109,11 +109,10 @@ class Pipeline:
             are_arrays: Tells whether the images were NumPy arrays before they were collated;
                 asked only if there is a foreign transform.
         """
-        ours = list(takewhile(_is_ours, self.transforms))
+        ours = cast("list[Transform]", list(takewhile(_is_ours, self.transforms)))
         num_ours = len(ours)
         streams = [draws.stream(self.first_stream + number) for number in range(num_ours)]
-        steps = [cast("Transform", transform).batch for transform in ours]
-        images = apply_in_turn(steps, images, streams)
+        images = apply_in_turn(ours, images, streams)
         if num_ours == len(self.transforms):
             return images
         singles: Iterable[Any] = images.numpy() if are_arrays() else images

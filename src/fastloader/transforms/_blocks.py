@@ -1,12 +1,17 @@
 """Blocks of a batch, small enough that what is computed on the way stays in the cache."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 
-__all__ = ["blocks", "num_at_once"]
+from fastloader._crew import share_out
+from fastloader._openmp import without_openmp
+
+__all__ = ["blocks", "num_at_once", "work_through"]
 
 _BLOCK_VALUES = 262_144  # for each thread: temporaries of one megabyte stay in its cache
+_PART_VALUES = 1 << 20  # for each thread, at least: starting it takes a tenth of a millisecond
+_SERIAL_VALUES = 32_768  # up to so many, torch uses one thread
 
 
 def num_at_once(images: torch.Tensor, num_values: int | None = None) -> int:
@@ -23,12 +28,38 @@ def num_at_once(images: torch.Tensor, num_values: int | None = None) -> int:
     return max(1, num_values // max(1, images[:1].numel()))
 
 
-def blocks(images: torch.Tensor) -> Iterator[slice]:
-    """Yield the parts of the first axis, in order.
+def blocks(images: torch.Tensor, part: slice = slice(None)) -> Iterator[slice]:
+    """Yield which images make each block, in order.
 
     Args:
         images: Shape ``(N, C, H, W)``.
+        part: Which of them to divide.
     """
+    start, end, _ = part.indices(len(images))
     step = num_at_once(images)
-    for first in range(0, len(images), step):
-        yield slice(first, first + step)
+    for first in range(start, end, step):
+        yield slice(first, min(first + step, end))
+
+
+def work_through(images: torch.Tensor, work: Callable[[slice], None]) -> None:
+    """Do some work for all images, in several threads if there are many.
+
+    As many as torch may use, but not torch's own, which spin while they wait for each other: see
+    `without_openmp`.
+
+    Args:
+        images: Shape ``(N, C, H, W)``.
+        work: Gets which images it is for; within it torch uses one thread.
+    """
+    num_threads = torch.get_num_threads()
+    is_small = images.numel() <= _SERIAL_VALUES
+    if images.device.type != "cpu" or num_threads == 1 or is_small:
+        work(slice(0, len(images)))
+        return
+
+    def work_alone(first: int, end: int) -> None:
+        with without_openmp():
+            work(slice(first, end))
+
+    num_parts = min(num_threads, images.numel() // _PART_VALUES, len(images)) or 1
+    share_out(len(images), num_parts, work_alone)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 import torch
@@ -24,6 +24,7 @@ _Part: TypeAlias = tuple[NDArray[np.int64], torch.Tensor]
 class Chain(Transform):
     """Apply transforms one after the other."""
 
+    makes_new_images: ClassVar[bool] = False
     transforms: tuple[Transform, ...]
     """What to apply, in this order."""
 
@@ -40,8 +41,7 @@ class Chain(Transform):
             images: Shape ``(N, C, H, W)``.
             draws: Random numbers of the N images.
         """
-        steps = [transform.apply for transform in self.transforms]
-        return apply_in_turn(steps, images, [draws.stream(n) for n in range(len(steps))])
+        return apply_in_turn(self.transforms, images, self._streams(draws))
 
     def apply_to_labels(self, labels: torch.Tensor, draws: Draws) -> torch.Tensor:
         """Apply each to labels; see `Transform.apply_to_labels`.
@@ -50,8 +50,10 @@ class Chain(Transform):
             labels: Shape ``(N, C, H, W)``.
             draws: Random numbers of the N images.
         """
-        steps = [transform.apply_to_labels for transform in self.transforms]
-        return apply_in_turn(steps, labels, [draws.stream(n) for n in range(len(steps))])
+        return apply_in_turn(self.transforms, labels, self._streams(draws), are_labels=True)
+
+    def _streams(self, draws: Draws) -> list[Draws]:
+        return [draws.stream(number) for number in range(len(self.transforms))]
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,7 @@ class OneOf(Transform):
     Each must keep the shape of the images, or all must change it alike.
     """
 
+    makes_new_images: ClassVar[bool] = False
     transforms: tuple[Transform, ...]
     """What to choose from."""
     weights: tuple[float, ...] | None = None
@@ -123,6 +126,7 @@ class OneOf(Transform):
 class Sometimes(Transform):
     """Apply a transform to some images and leave the others as they are."""
 
+    makes_new_images: ClassVar[bool] = False
     transform: Transform
     """What to apply; it must keep the shape of the images."""
     probability: float = 0.5

@@ -1,39 +1,58 @@
-"""Several transforms one after the other, with what lies between in memory that is used again."""
+"""Several transforms one after the other, with as little memory between them as they need."""
 
 from collections.abc import Sequence
-from typing import Protocol
+from operator import and_
+from typing import Final
 
 import torch
 
 from fastloader._buffers import allocating_scratch
 from fastloader._keyed import Draws
+from fastloader.transforms._transform import Transform
 
-__all__ = ["Step", "apply_in_turn"]
+__all__ = ["apply_in_turn"]
 
 
-class Step(Protocol):
-    """What is applied, as `Transform.batch` takes it."""
-
-    def __call__(self, images: torch.Tensor, draws: Draws, /) -> torch.Tensor: ...
+_PACKAGE: Final = __name__.rpartition(".")[0]
 
 
 def apply_in_turn(
-    steps: Sequence[Step], images: torch.Tensor, draws: Sequence[Draws]
+    transforms: Sequence[Transform],
+    images: torch.Tensor,
+    draws: Sequence[Draws],
+    *,
+    are_labels: bool = False,
 ) -> torch.Tensor:
-    """Return the images changed by each step.
+    """Return the images changed by each transform.
 
-    Only what the last one makes goes where the loader wants it, for room is precious there.
-    The rest would otherwise lie in new memory each time, and the page faults of that cost more
-    than most transforms.
+    What one of ours has made, the next ones write over where they can. Only the last one that
+    needs memory of its own gets it where the loader wants the batch, for room is precious
+    there. What lies between would otherwise lie in new memory each time, and the page faults of
+    that cost more than most transforms.
 
     Args:
-        steps: What to apply, in this order.
-        images: Shape ``(N, ..., H, W)``.
-        draws: Random numbers of the N images for each step.
+        transforms: What to apply, in this order.
+        images: Shape ``(N, ..., H, W)``; they are not written to.
+        draws: Random numbers of the N images for each transform.
+        are_labels: Whether the images are label images.
     """
-    if not steps:
-        return images
+    may_overwrite = [
+        not are_labels and _is_ours(one) and one.works_in_place for one in transforms
+    ]
+    makes_new = [False, *(_is_ours(one) and one.makes_new_images for one in transforms)]
+    in_place = list(map(and_, may_overwrite, makes_new))
+    num_before = max(
+        (n for n, is_in_place in enumerate(in_place) if not is_in_place), default=0
+    )
+    steps = list(zip(transforms, draws, in_place, strict=True))
     with allocating_scratch():
-        for step, own in zip(steps[:-1], draws[:-1], strict=True):
-            images = step(images, own)
-    return steps[-1](images, draws[-1])
+        for transform, own, is_in_place in steps[:num_before]:
+            images = transform.batch(images, own, are_labels=are_labels, in_place=is_in_place)
+    for transform, own, is_in_place in steps[num_before:]:
+        images = transform.batch(images, own, are_labels=are_labels, in_place=is_in_place)
+    return images
+
+
+def _is_ours(transform: Transform) -> bool:
+    # A class that somebody else has derived may hand out memory that it keeps.
+    return type(transform).__module__.startswith(f"{_PACKAGE}.")

@@ -9,15 +9,15 @@ import torch
 from fastloader._keyed import Draws
 from fastloader.errors import SettingsError
 from fastloader.transforms._blocks import blocks
+from fastloader.transforms._blockwise import BlockwiseTransform, Change
 from fastloader.transforms._bounds import Bounds, check_bounds, draw_between
-from fastloader.transforms._pixels import as_native, empty_images, per_image
-from fastloader.transforms._transform import IntensityTransform
+from fastloader.transforms._pixels import as_native, per_image
 
 __all__ = ["GaussianNoise", "RandomGamma", "RandomScale", "RandomShift"]
 
 
 @dataclass(frozen=True)
-class RandomScale(IntensityTransform):
+class RandomScale(BlockwiseTransform):
     """Multiply each image, or each of its channels, by a factor."""
 
     factor: Bounds = (0.8, 1.25)
@@ -31,22 +31,24 @@ class RandomScale(IntensityTransform):
         check_bounds("factor", self.factor)
         _check_clamp(self.clamp)
 
-    def compute(self, images: torch.Tensor, draws: Draws) -> torch.Tensor:
-        """Multiply; see `IntensityTransform.compute`.
+    def change(self, images: torch.Tensor, draws: Draws) -> Change:
+        """Multiply; see `BlockwiseTransform.change`.
 
         Args:
-            images: Shape ``(N, C, H, W)``.
+            images: Shape ``(n, C, H, W)``.
             draws: Random numbers of the N images.
         """
-        factors = draw_between(
-            draws, self.factor, images.shape[1] if self.per_channel else None
-        )
-        scaled = empty_images(images.shape, images)
-        return _clamped(torch.mul(images, per_image(factors, images), out=scaled), self.clamp)
+        num = images.shape[1] if self.per_channel else None
+        factors = per_image(draw_between(draws, self.factor, num), images)
+
+        def multiply(block: slice, part: torch.Tensor, out: torch.Tensor) -> None:
+            _clamped(torch.mul(part, factors[block], out=out), self.clamp)
+
+        return multiply
 
 
 @dataclass(frozen=True)
-class RandomShift(IntensityTransform):
+class RandomShift(BlockwiseTransform):
     """Add an offset to each image, or to each of its channels."""
 
     offset: Bounds = (-0.1, 0.1)
@@ -60,22 +62,24 @@ class RandomShift(IntensityTransform):
         check_bounds("offset", self.offset)
         _check_clamp(self.clamp)
 
-    def compute(self, images: torch.Tensor, draws: Draws) -> torch.Tensor:
-        """Add; see `IntensityTransform.compute`.
+    def change(self, images: torch.Tensor, draws: Draws) -> Change:
+        """Add; see `BlockwiseTransform.change`.
 
         Args:
-            images: Shape ``(N, C, H, W)``.
+            images: Shape ``(n, C, H, W)``.
             draws: Random numbers of the N images.
         """
-        offsets = draw_between(
-            draws, self.offset, images.shape[1] if self.per_channel else None
-        )
-        shifted = empty_images(images.shape, images)
-        return _clamped(torch.add(images, per_image(offsets, images), out=shifted), self.clamp)
+        num = images.shape[1] if self.per_channel else None
+        offsets = per_image(draw_between(draws, self.offset, num), images)
+
+        def add(block: slice, part: torch.Tensor, out: torch.Tensor) -> None:
+            _clamped(torch.add(part, offsets[block], out=out), self.clamp)
+
+        return add
 
 
 @dataclass(frozen=True)
-class RandomGamma(IntensityTransform):
+class RandomGamma(BlockwiseTransform):
     """Raise each image to a power within a range of values, whose ends stay where they are.
 
     With ``t = (image - low) / (high - low)`` the result is ``low + sign(t) * |t| ** gamma *
@@ -97,27 +101,26 @@ class RandomGamma(IntensityTransform):
             check_bounds("value_range", self.value_range)
         _check_clamp(self.clamp)
 
-    def compute(self, images: torch.Tensor, draws: Draws) -> torch.Tensor:
-        """Raise to a power; see `IntensityTransform.compute`.
+    def change(self, images: torch.Tensor, draws: Draws) -> Change:
+        """Raise to a power; see `BlockwiseTransform.change`.
 
         Args:
-            images: Shape ``(N, C, H, W)``.
+            images: Shape ``(n, C, H, W)``.
             draws: Random numbers of the N images.
         """
         gammas = per_image(draw_between(draws, self.gamma), images)
-        changed = empty_images(images.shape, images)
-        for block in blocks(images):
-            _bend(
-                as_native(images[block]),
-                as_native(gammas[block]),
-                as_native(changed[block]),
-                self.value_range,
-            )
-        return _clamped(changed, self.clamp)
+
+        def bend(block: slice, part: torch.Tensor, out: torch.Tensor) -> None:
+            images, exponents, bent = map(as_native, (part, gammas[block], out))
+            for few in blocks(part):
+                _bend(images[few], exponents[few], bent[few], self.value_range)
+            _clamped(out, self.clamp)
+
+        return bend
 
 
 @dataclass(frozen=True)
-class GaussianNoise(IntensityTransform):
+class GaussianNoise(BlockwiseTransform):
     """Add normal noise to each pixel, independently."""
 
     std: Bounds = (0.0, 0.1)
@@ -130,26 +133,30 @@ class GaussianNoise(IntensityTransform):
         check_bounds("std", self.std, lowest=0.0)
         _check_clamp(self.clamp)
 
-    def compute(self, images: torch.Tensor, draws: Draws) -> torch.Tensor:
-        """Add noise; see `IntensityTransform.compute`.
+    def change(self, images: torch.Tensor, draws: Draws) -> Change:
+        """Add noise; see `BlockwiseTransform.change`.
 
         Args:
-            images: Shape ``(N, C, H, W)``.
+            images: Shape ``(n, C, H, W)``.
             draws: Random numbers of the N images.
         """
         std = per_image(draw_between(draws, self.std), images)
-        noisy = empty_images(images.shape, images)
-        for block in blocks(images):
-            draws.take(block).normal_like(images[block], out=noisy[block])
-            out = as_native(noisy[block])
-            out *= as_native(std[block])
-            out += as_native(images[block])
-        return _clamped(noisy, self.clamp)
+
+        def add_noise(block: slice, part: torch.Tensor, out: torch.Tensor) -> None:
+            images, factors, noisy = map(as_native, (part, std[block], out))
+            library = _library_of(images)
+            for few, numbers in draws.take(block).normal_parts(part):
+                noise = as_native(numbers.to(part.dtype))
+                noise *= factors[few]
+                library.add(noise, images[few], out=noisy[few])
+            _clamped(out, self.clamp)
+
+        return add_noise
 
 
 def _bend(images: Any, gammas: Any, out: Any, value_range: tuple[float, float] | None) -> None:
     """Write the bent images, tensors or arrays, to `out`: both have the operations used here."""
-    library = torch if isinstance(images, torch.Tensor) else np
+    library = _library_of(images)
     if value_range is None:
         planes = images.reshape(len(images), -1)
         low = library.amin(planes, 1).reshape(-1, 1, 1, 1)
@@ -183,6 +190,10 @@ def _raise(values: Any, exponents: Any) -> None:
         values *= exponents
     np.exp2(values, out=values)
     values[exponents.reshape(-1) == 0] = 1
+
+
+def _library_of(values: Any) -> Any:
+    return torch if isinstance(values, torch.Tensor) else np
 
 
 def _check_clamp(clamp: tuple[float, float] | None) -> None:

@@ -1,6 +1,7 @@
 """Masked pixels: whole channels, or square holes."""
 
 from dataclasses import KW_ONLY, dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -8,6 +9,7 @@ from numpy.typing import NDArray
 
 from fastloader._keyed import Draws
 from fastloader.errors import SettingsError
+from fastloader.transforms._blocks import work_through
 from fastloader.transforms._bounds import check_probability, check_size
 from fastloader.transforms._pixels import Fill, as_movable, check_fill, empty_images, fill_value
 from fastloader.transforms._transform import Transform
@@ -19,6 +21,7 @@ __all__ = ["ChannelDrop", "Cutout", "MaskTransform", "within"]
 class MaskTransform(Transform):
     """A transform that puts a value in place of some pixels; any dtype, labels stay."""
 
+    works_in_place: ClassVar[bool] = True
     _: KW_ONLY
     fill: Fill = 0.0
     """What the masked pixels become: a number, or ``"mean"``: the mean of their channel in
@@ -49,16 +52,37 @@ class MaskTransform(Transform):
             images: Shape ``(N, C, H, W)``, any dtype.
             draws: Random numbers of the N images.
         """
-        mask = self.mask(images.shape, draws)
         masked = empty_images(images.shape, images)
-        fill, bits, out = fill_value(images, self.fill), as_movable(images), as_movable(masked)
-        if images.device.type == "cpu":
-            # Few pixels are masked: a plain copy and then only these takes half the time.
-            out.copy_(bits)
-            np.copyto(out.numpy(), fill.numpy(), where=mask)
-        else:
-            torch.where(torch.from_numpy(mask).to(images.device), fill, bits, out=out)
+        self._write(images, draws, masked)
         return masked
+
+    def apply_in_place(self, images: torch.Tensor, draws: Draws) -> torch.Tensor:
+        """Mask pixels where they lie; see `Transform.apply_in_place`.
+
+        Args:
+            images: Shape ``(N, C, H, W)``, any dtype.
+            draws: Random numbers of the N images.
+        """
+        self._write(images, draws, images)
+        return images
+
+    def _write(self, images: torch.Tensor, draws: Draws, out: torch.Tensor) -> None:
+        mask = self.mask(images.shape, draws)
+        of_images = np.broadcast_to(mask, (len(images), *mask.shape[1:]))
+
+        def write(block: slice) -> None:
+            fill = fill_value(images[block], self.fill)
+            bits, out_bits = as_movable(images[block]), as_movable(out[block])
+            if images.device.type != "cpu":
+                chosen = torch.from_numpy(mask).to(images.device)
+                torch.where(chosen, fill, bits, out=out_bits)
+                return
+            # Few pixels are masked: a plain copy and then only these takes half the time.
+            if out is not images:
+                out_bits.copy_(bits)
+            np.copyto(out_bits.numpy(), fill.numpy(), where=of_images[block])
+
+        work_through(images, write)
 
 
 @dataclass(frozen=True)

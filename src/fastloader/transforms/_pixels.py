@@ -18,6 +18,7 @@ __all__ = [
     "as_movable",
     "as_native",
     "check_fill",
+    "computing_dtype",
     "empty_images",
     "fill_value",
     "is_computable",
@@ -59,13 +60,22 @@ def as_movable(pixels: torch.Tensor) -> torch.Tensor:
     return pixels if twin is None else pixels.view(twin)
 
 
+def computing_dtype(dtype: torch.dtype) -> torch.dtype:
+    """Return float32, or float64 where float32 would lose some values.
+
+    Args:
+        dtype: Any real dtype.
+    """
+    return torch.float32 if dtype in _NARROW else torch.float64
+
+
 def as_computable(pixels: torch.Tensor) -> torch.Tensor:
-    """Return the values as float32, or as float64 where float32 would lose some.
+    """Return the values in the type to compute with; see `computing_dtype`.
 
     Args:
         pixels: Tensor of any real dtype.
     """
-    dtype = torch.float32 if pixels.dtype in _NARROW else torch.float64
+    dtype = computing_dtype(pixels.dtype)
     if pixels.device.type != "cpu" or pixels.dtype == dtype:
         return pixels.to(dtype)
     return empty_batch(pixels.shape, dtype).copy_(pixels)

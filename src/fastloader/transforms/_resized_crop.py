@@ -1,5 +1,7 @@
 """Random resized crop: a window of any size and shape, brought to one size."""
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -7,12 +9,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fastloader._buffers import allocating_scratch
 from fastloader._keyed import Draws
 from fastloader.errors import SettingsError
-from fastloader.transforms._blocks import blocks
+from fastloader.transforms._blocks import blocks, num_at_once
+from fastloader.transforms._blockwise import BlockwiseTransform, Change
 from fastloader.transforms._bounds import check_bounds, check_size
-from fastloader.transforms._pixels import as_movable, empty_images, per_image
-from fastloader.transforms._transform import IntensityTransform
+from fastloader.transforms._pixels import as_movable, as_native, empty_images, per_image
 
 __all__ = ["RandomResizedCrop"]
 
@@ -20,7 +23,7 @@ _NUM_TRIES = 10
 
 
 @dataclass(frozen=True)
-class RandomResizedCrop(IntensityTransform):
+class RandomResizedCrop(BlockwiseTransform):
     """Cut a window of random area and aspect ratio, and bring it to one size.
 
     The window is that of C. Szegedy et al., "Going deeper with convolutions" (CVPR 2015), as
@@ -30,7 +33,7 @@ class RandomResizedCrop(IntensityTransform):
     from the nearest pixel.
     """
 
-    _makes_blocks: ClassVar[bool] = True
+    works_in_place: ClassVar[bool] = False
     size: int | tuple[int, int]
     """Height and width of the result in pixels; one number for a square."""
     area: tuple[float, float] = (0.08, 1.0)
@@ -45,23 +48,39 @@ class RandomResizedCrop(IntensityTransform):
         if check_bounds("ratio", self.ratio)[0] <= 0:
             raise SettingsError(f"ratio must be above 0, but got {self.ratio}.")
 
-    def compute(self, images: torch.Tensor, draws: Draws) -> torch.Tensor:
-        """Cut and resize; see `IntensityTransform.compute`.
+    def new_shape(self, shape: torch.Size) -> tuple[int, ...]:
+        """Return the shape of the result; see `BlockwiseTransform.new_shape`.
 
         Args:
-            images: Shape ``(N, C, H, W)``.
+            shape: ``(N, C, H, W)``.
+        """
+        return (*shape[:2], *check_size("size", self.size))
+
+    def change(self, images: torch.Tensor, draws: Draws) -> Change:
+        """Cut and resize; see `BlockwiseTransform.change`.
+
+        Args:
+            images: Shape ``(n, C, H, W)``.
             draws: Random numbers of the N images.
         """
         top, left, height, width = self.windows(images.shape[2:], draws)
         out_height, out_width = check_size("size", self.size)
-        rows, row_weights = _taps(top, height, out_height)
-        columns, column_weights = _taps(left, width, out_width)
-        shape = (*images.shape[:2], out_height, out_width)
-        changed = empty_images(shape, images)
-        for block in blocks(images):
-            cut = _resampled(images[block], rows[block], row_weights[block], axis=2)
-            changed[block] = _resampled(cut, columns[block], column_weights[block], axis=3)
-        return changed
+        rows = _taps(top, height, out_height, images)
+        columns = _taps(left, width, out_width, images)
+
+        def cut(part: slice, images: torch.Tensor, out: torch.Tensor) -> None:
+            step = min(len(images), num_at_once(images))
+            num_values = step * images.shape[1] * out_height * max(images.shape[3], out_width)
+            with allocating_scratch():
+                first, second, third = (empty_images((num_values,), images) for _ in range(3))
+            for few in blocks(images):
+                block = slice(part.start + few.start, part.start + few.stop)
+                cut_rows = _resampled(images[few], *rows, block, first, second)
+                # Columns as rows: to turn the images twice takes less than to gather pixels.
+                turned = _turned(cut_rows, _shaped(second, cut_rows.mT.shape))
+                _turned(_resampled(turned, *columns, block, first, third), out[few])
+
+        return cut
 
     def apply_to_labels(self, labels: torch.Tensor, draws: Draws) -> torch.Tensor:
         """Cut and resize labels, each from the nearest pixel; see `Transform.apply_to_labels`.
@@ -74,8 +93,10 @@ class RandomResizedCrop(IntensityTransform):
         out_height, out_width = check_size("size", self.size)
         rows = np.floor(_centres(top, height, out_height) + 0.5).astype(np.int64)
         columns = np.floor(_centres(left, width, out_width) + 0.5).astype(np.int64)
-        cut = _gathered(as_movable(labels), rows, axis=2)
-        return _gathered(cut, columns, axis=3).view(labels.dtype)
+        movable = as_movable(labels)
+        cut = movable.new_empty((*labels.shape[:2], out_height, labels.shape[3]))
+        _gather_rows(movable, rows[:, None], cut)
+        return _gathered_columns(cut, columns).view(labels.dtype)
 
     def windows(self, shape: tuple[int, ...], draws: Draws) -> tuple[NDArray[np.int64], ...]:
         """Draw the windows.
@@ -126,9 +147,12 @@ def _centres(
 
 
 def _taps(
-    start: NDArray[np.int64], length: NDArray[np.int64], size: int
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return which old pixels make each new one, and their weights, both (N, size, taps)."""
+    start: NDArray[np.int64], length: NDArray[np.int64], size: int, images: torch.Tensor
+) -> tuple[NDArray[np.int64], torch.Tensor]:
+    """Return which old pixels make each new one, and their weights.
+
+    Their shapes are (taps, N, 1, size) and (taps, N, 1, size, 1); the weights are like `images`.
+    """
     centres = _centres(start, length, size)[:, :, None]
     reach = np.maximum(length / size, 1.0)[:, None, None]  # half the base of the triangle
     num_taps = int(np.ceil(2 * reach.max(initial=1.0)))
@@ -139,35 +163,53 @@ def _taps(
     total = weights[:, :, 0].copy()
     for tap in range(1, num_taps):  # in this order for any number of taps
         total += weights[:, :, tap]
-    return np.clip(taps, start[:, None, None], end - 1), weights / total[:, :, None]
+    weights /= total[:, :, None]
+    positions = np.clip(taps, start[:, None, None], end - 1)
+    by_tap = (np.ascontiguousarray(np.moveaxis(each, 2, 0)) for each in (positions, weights))
+    positions, weights = (each[:, :, None] for each in by_tap)
+    return positions, torch.from_numpy(weights).to(images)[..., None]
 
 
 def _resampled(
-    images: torch.Tensor, taps: NDArray[np.int64], weights: NDArray[np.float64], axis: int
+    images: torch.Tensor,
+    taps: NDArray[np.int64],
+    weights: torch.Tensor,
+    block: slice,
+    *room: torch.Tensor,
 ) -> torch.Tensor:
-    """Sum old pixels by weight along one axis.
+    """Sum old rows by weight, in the first of two pieces of memory.
 
     Taps of weight 0, which an image has only beside others that shrink more, add nothing.
     """
-    resampled = torch.zeros(())
-    for tap in range(taps.shape[2]):
-        part = _gathered(images, taps[:, :, tap], axis)
-        part *= _along(per_image(weights[:, :, tap], images), axis)
-        resampled = part if tap == 0 else resampled.add_(part)
+    shape = (*images.shape[:2], taps.shape[3], images.shape[3])
+    resampled, part = (_shaped(each, shape) for each in room)
+    for tap, (positions, factors) in enumerate(zip(taps, weights, strict=True)):
+        gathered = part if tap else resampled
+        _gather_rows(images, positions[block], gathered)
+        gathered *= factors[block]
+        if tap:
+            resampled += part
     return resampled
 
 
-def _gathered(images: torch.Tensor, positions: NDArray[np.int64], axis: int) -> torch.Tensor:
+def _gather_rows(images: torch.Tensor, positions: NDArray[np.int64], out: torch.Tensor) -> None:
+    """Copy rows, given by their positions (N, 1, size)."""
     count, channels, height, width = images.shape
-    if axis == 3:
-        columns = _along(per_image(positions, images), axis)
-        return images.gather(3, columns.expand(count, channels, height, -1))
-    # Whole rows are copied much faster than pixels are gathered.
-    planes = np.arange(count * channels).reshape(count, channels, 1) * height
-    rows = torch.from_numpy((planes + positions[:, None, :]).reshape(-1)).to(images.device)
-    chosen = images.reshape(-1, width).index_select(0, rows)
-    return chosen.reshape(count, channels, -1, width)
+    planes = np.arange(0, count * channels * height, height).reshape(count, channels, 1)
+    rows = torch.from_numpy((planes + positions).reshape(-1)).to(images.device)
+    torch.index_select(images.reshape(-1, width), 0, rows, out=out.view(-1, width))
 
 
-def _along(values: torch.Tensor, axis: int) -> torch.Tensor:
-    return values.transpose(1, axis)
+def _gathered_columns(images: torch.Tensor, positions: NDArray[np.int64]) -> torch.Tensor:
+    columns = per_image(positions, images).transpose(1, 3)
+    return images.gather(3, columns.expand(*images.shape[:3], -1))
+
+
+def _turned(images: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+    """Write the images with rows and columns exchanged."""
+    as_native(out)[:] = as_native(images).swapaxes(2, 3)
+    return out
+
+
+def _shaped(room: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
+    return room[: math.prod(shape)].view(tuple(shape))

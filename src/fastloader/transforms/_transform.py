@@ -43,6 +43,11 @@ class Transform:
     pixels, `IntensityTransform` for those that compute with them.
     """
 
+    works_in_place: ClassVar[bool] = False
+    """Whether `apply_in_place` writes to the images it gets and returns these."""
+    makes_new_images: ClassVar[bool] = True
+    """Whether what `apply` returns lies in memory that nobody else has."""
+
     def apply(self, images: torch.Tensor, draws: Draws) -> torch.Tensor:
         """Return the changed images; the only method to write.
 
@@ -67,8 +72,22 @@ class Transform:
         del draws
         return labels
 
+    def apply_in_place(self, images: torch.Tensor, draws: Draws) -> torch.Tensor:
+        """Return the changed images, in the memory of `images` if the class `works_in_place`.
+
+        Args:
+            images: Shape ``(N, C, H, W)``, which nobody else will look at.
+            draws: Random numbers of the N images.
+        """
+        return self.apply(images, draws)
+
     def batch(
-        self, images: torch.Tensor, draws: Draws, *, are_labels: bool = False
+        self,
+        images: torch.Tensor,
+        draws: Draws,
+        *,
+        are_labels: bool = False,
+        in_place: bool = False,
     ) -> torch.Tensor:
         """Return changed images, each with the draws of its own.
 
@@ -77,6 +96,7 @@ class Transform:
                 as channels.
             draws: Random numbers of N images.
             are_labels: Whether the images are label images.
+            in_place: Whether `images` may be written to, see `apply_in_place`; labels are not.
 
         Returns:
             Tensor of the same dtype and on the same device.
@@ -89,7 +109,8 @@ class Transform:
                 f"Expected a batch of {len(draws)} images, shape ({len(draws)}, ..., H, W), "
                 f"but got a tensor of shape {tuple(images.shape)}."
             )
-        method = self.apply_to_labels if are_labels else self.apply
+        unlabelled = self.apply_in_place if in_place else self.apply
+        method = self.apply_to_labels if are_labels else unlabelled
         if images.ndim == 4:
             return method(images, draws)
         num_channels = int(np.prod(images.shape[1:-2]))

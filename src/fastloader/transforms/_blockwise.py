@@ -1,0 +1,115 @@
+"""Transforms that compute block by block, in the memory of the images where they may."""
+
+from collections.abc import Callable
+from typing import ClassVar, TypeAlias
+
+import torch
+
+from fastloader._buffers import allocating_scratch
+from fastloader._keyed import Draws
+from fastloader.transforms._blocks import blocks, num_at_once, work_through
+from fastloader.transforms._pixels import (
+    computing_dtype,
+    empty_images,
+    write_rounded,
+)
+from fastloader.transforms._transform import IntensityTransform
+
+__all__ = ["BlockwiseTransform", "Change"]
+
+Change: TypeAlias = Callable[[slice, torch.Tensor, torch.Tensor], None]
+"""Takes which images of the batch, these, and where to write them changed: the same memory if
+the transform works in place, or other memory."""
+
+
+class BlockwiseTransform(IntensityTransform):
+    """An intensity transform whose images are changed a few at a time.
+
+    All numbers are drawn before the first block: to draw for each block would take longer than
+    to compute it.
+    """
+
+    works_in_place: ClassVar[bool] = True
+
+    def new_shape(self, shape: torch.Size) -> tuple[int, ...]:
+        """Return the shape of the changed images; to be written where it is another one.
+
+        Args:
+            shape: ``(N, C, H, W)``.
+        """
+        return shape
+
+    def change(self, images: torch.Tensor, draws: Draws) -> Change:
+        """Draw the numbers of a batch and return what changes parts of it; the method to write.
+
+        Args:
+            images: Some of the images, shape ``(n, C, H, W)``, float32 or float64; only their
+                dtype, shape from the second axis on, and device matter.
+            draws: Random numbers of the N images.
+
+        Raises:
+            NotImplementedError: In this base class.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must define change(images, draws).")
+
+    def compute(self, images: torch.Tensor, draws: Draws) -> torch.Tensor:
+        """Return the images changed; see `IntensityTransform.compute`.
+
+        Args:
+            images: Shape ``(N, C, H, W)``, float32 or float64.
+            draws: Random numbers of the N images.
+        """
+        changed = empty_images(self.new_shape(images.shape), images)
+        self._write(images, draws, changed)
+        return changed
+
+    def apply(self, images: torch.Tensor, draws: Draws) -> torch.Tensor:
+        """Return the images changed; see `Transform.apply`.
+
+        Args:
+            images: Shape ``(N, C, H, W)``, any real dtype.
+            draws: Random numbers of the N images.
+        """
+        if type(self).compute is not BlockwiseTransform.compute:  # somebody's own
+            return super().apply(images, draws)
+        changed = empty_images(self.new_shape(images.shape), images)
+        self._write(images, draws, changed)
+        return changed
+
+    def apply_in_place(self, images: torch.Tensor, draws: Draws) -> torch.Tensor:
+        """Change the images where they lie; see `Transform.apply_in_place`.
+
+        Args:
+            images: Shape ``(N, C, H, W)``, any real dtype.
+            draws: Random numbers of the N images.
+        """
+        self._write(images, draws, images)
+        return images
+
+    def _write(self, images: torch.Tensor, draws: Draws, out: torch.Tensor) -> None:
+        dtype = computing_dtype(images.dtype)
+        change = self.change(images[:0].to(dtype), draws)
+
+        def write(block: slice) -> None:
+            if images.dtype == dtype:
+                change(block, images[block], out[block])
+            else:
+                self._write_rounded(change, images, block, out)
+
+        work_through(images, write)
+
+    def _write_rounded(
+        self, change: Change, images: torch.Tensor, part: slice, out: torch.Tensor
+    ) -> None:
+        """Change a part of the images of another type."""
+        num_images = min(len(images[part]), num_at_once(images))
+        like = images[:0].to(computing_dtype(images.dtype))
+        with allocating_scratch():
+            values = empty_images((num_images, *images.shape[1:]), like)
+            changed = values
+            if not self.works_in_place:
+                changed = empty_images((num_images, *out.shape[1:]), like)
+        for block in blocks(images, part):
+            some = slice(0, block.stop - block.start)
+            change(block, values[some].copy_(images[block]), changed[some])
+            write_rounded(changed[some], out[block])
