@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from fastloader._settings import LoaderSettings
     from fastloader._split import split
     from fastloader.datasets import OMEArrowDataset
+    from fastloader.measuring import benchmark, diagnose
     from fastloader.mixing import MixedLoader
     from fastloader.sampling import (
         ClassBalancedSampler,
@@ -41,8 +42,10 @@ __all__ = [
     "ShuffledSampler",
     "SubsetSampler",
     "WeightedSampler",
+    "benchmark",
     "convert",
     "create_loaders",
+    "diagnose",
     "errors",
     "evaluation_loader",
     "seed_everything",
@@ -57,8 +60,10 @@ _HOMES = {
     "LoaderSettings": "fastloader._settings",
     "Loaders": "fastloader._presets",
     "MixedLoader": "fastloader.mixing",
+    "benchmark": "fastloader.measuring",
     "convert": "fastloader.writing",
     "create_loaders": "fastloader._presets",
+    "diagnose": "fastloader.measuring",
     "ClassBalancedSampler": "fastloader.sampling",
     "DistributedSampler": "fastloader.sampling",
     "EpochLengthSampler": "fastloader.sampling",

@@ -279,7 +279,8 @@ def test_loggers_get_numbers_by_name():
     values = loader.stats.snapshot().as_dict("loader/")
 
     assert "wait_share" not in empty
-    assert {"loader/num_batches", "loader/worker_1_busy_share"} <= values.keys()
+    assert "loader/num_batches" in values
+    assert any(name.startswith("loader/worker_") for name in values)
     assert all(isinstance(value, int | float) for value in values.values())
 
 

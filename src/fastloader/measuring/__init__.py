@@ -1,0 +1,19 @@
+"""Measures loaders of any kind, compares them, and says what makes them slow."""
+
+from fastloader.measuring._benchmark import BenchmarkResult, benchmark
+from fastloader.measuring._causes import Cause, Finding
+from fastloader.measuring._diagnose import Diagnosis, diagnose
+from fastloader.measuring._evidence import Evidence
+from fastloader.measuring._measure import Measurement, measure_loader
+
+__all__ = [
+    "BenchmarkResult",
+    "Cause",
+    "Diagnosis",
+    "Evidence",
+    "Finding",
+    "Measurement",
+    "benchmark",
+    "diagnose",
+    "measure_loader",
+]

@@ -1,0 +1,260 @@
+"""Why a loader is slow, and what to write against it: a pure function of the evidence."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from fastloader.measuring._evidence import Evidence
+
+__all__ = ["Cause", "Finding", "find_causes"]
+
+Cause: TypeAlias = Literal[
+    "too_few_workers",
+    "too_many_workers",
+    "sample_cost",
+    "slow_samples",
+    "collate",
+    "storage",
+    "transport",
+    "pinning",
+    "copy",
+    "epoch_gap",
+    "cpu_oversubscription",
+    "busy_cpus",
+    "unexplained",
+]
+
+HOLDS_BACK = 0.3
+"""Share of the loop's time spent waiting from which on loading is reported as slow."""
+LARGE_BYTES = 1 << 20
+MOST_WAITING_WORKERS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One cause of slow loading."""
+
+    cause: Cause
+    cost_share: float
+    """Of the loop's time that it takes, from 0 to 1, as far as that can be told."""
+    text: str
+    """What was seen."""
+    remedy: str
+    """The argument to write, or what else to do."""
+
+
+def find_causes(evidence: Evidence) -> tuple[Finding, ...]:
+    """Return what makes a loader slow, the dearest cause first.
+
+    Waiting is only a fault where the loop spends more than 30 % of its time on it; how long
+    something takes is never one by itself.
+
+    Args:
+        evidence: About the loader.
+    """
+    found = [finding for rule in _ALWAYS if (finding := rule(evidence)) is not None]
+    wait_share = evidence.wait_share
+    if wait_share is not None and wait_share > HOLDS_BACK:
+        waiting = [finding for rule in _WAITING if (finding := rule(evidence)) is not None]
+        found += waiting[:1]
+        if not found:
+            found.append(
+                Finding(
+                    "unexplained",
+                    wait_share,
+                    "The making of batches does not explain the waiting.",
+                    "compare settings with fastloader.benchmark",
+                )
+            )
+    return tuple(sorted(found, key=lambda finding: -finding.cost_share))
+
+
+# What is a fault however long the loop waits
+
+
+def _oversubscription(e: Evidence) -> Finding | None:
+    wanted = e.num_workers * e.threads_per_worker
+    if e.num_workers == 0 or e.threads_per_worker < 1.5 or wanted <= 1.5 * e.cpus:
+        return None
+    fitting = max(1, int(e.cpus / e.threads_per_worker))
+    return Finding(
+        "cpu_oversubscription",
+        e.wait_share or 0.0,
+        f"{e.num_workers} workers compute on {e.threads_per_worker:.1f} threads each, and there "
+        f"are {e.cpus} CPUs.",
+        f"num_workers={fitting}, or one thread for each worker (torch.set_num_threads(1) and "
+        "the like in worker_init_fn)",
+    )
+
+
+def _too_many_workers(e: Evidence) -> Finding | None:
+    if e.num_workers <= 2 * e.cpus or not e.computes or e.threads_per_worker >= 1.5:
+        return None
+    return Finding(
+        "too_many_workers",
+        0.0,
+        f"{e.num_workers} workers compute on {e.cpus} CPUs: they slow each other and the "
+        "training.",
+        f"num_workers={min(e.cpus, e.num_needed)}",
+    )
+
+
+def _epoch_gap(e: Evidence) -> Finding | None:
+    gap = e.epoch_gap_seconds
+    if gap is None or not e.has_step or gap < 5 * (e.wait_seconds + e.step_seconds):
+        return None
+    share = gap / (gap + e.epoch_seconds)
+    if share < HOLDS_BACK:
+        return None
+    restarts = e.num_workers > 0 and not e.persistent_workers and not e.uses_threads
+    return Finding(
+        "epoch_gap",
+        share,
+        f"Between two epochs {gap * 1e3:.0f} ms pass, as against {e.epoch_seconds * 1e3:.0f} ms "
+        "in one.",
+        "persistent_workers=True"
+        if restarts
+        else "longer epochs: samples_per_epoch, or batches_per_epoch",
+    )
+
+
+def _pinning(e: Evidence) -> Finding | None:
+    is_cuda = e.accelerator is not None and e.accelerator.startswith("cuda")
+    if not is_cuda or e.pins_memory or e.batch_bytes < LARGE_BYTES or e.wait_share is None:
+        return None
+    return Finding(
+        "pinning",
+        0.0,
+        f"Batches of {e.batch_bytes / 1e6:.0f} MB are copied to the device from ordinary memory, "
+        "at a fraction of the speed and while the loop stands still.",
+        'device="cuda", or pin_memory=True',
+    )
+
+
+def _copy(e: Evidence) -> Finding | None:
+    if e.copy_seconds is None or e.copy_seconds < e.step_seconds:
+        return None
+    return Finding(
+        "copy",
+        e.wait_share or 0.0,
+        f"Copying a batch to the device takes {e.copy_seconds * 1e3:.1f} ms, longer than the step.",
+        'smaller types (uint8, converted by device_transform), or resident="device"',
+    )
+
+
+# What makes the loop wait: the first that applies
+
+
+def _busy_cpus(e: Evidence) -> Finding | None:
+    loop_seconds = e.own_wait_seconds + e.step_seconds
+    holds_back = e.own_wait_seconds > HOLDS_BACK * loop_seconds
+    if e.slowdown < 1.5 or holds_back or not e.expected_wait_seconds:
+        return None
+    return _waiting(
+        e,
+        "busy_cpus",
+        f"Others have the cores: work takes {e.slowdown:.1f} times as long as by itself.",
+        "fewer processes on this machine; the loader is fast enough for cores of its own",
+    )
+
+
+def _transport(e: Evidence) -> Finding | None:
+    is_explained = e.expected_wait_seconds > 0.5 * e.wait_seconds
+    if e.num_workers == 0 or is_explained or e.batch_bytes < LARGE_BYTES or e.is_fast:
+        return None
+    return _waiting(
+        e,
+        "transport",
+        f"Workers make a batch in {e.make_seconds * 1e3:.1f} ms, but {e.batch_bytes / 1e6:.0f} MB "
+        "for each have to come from them in torch's own way"
+        + (f" ({'; '.join(e.fallbacks)})." if e.fallbacks else "."),
+        'FastLoader with transport="shared"',
+    )
+
+
+def _dear_workers(e: Evidence) -> Finding | None:
+    is_explained = e.expected_wait_seconds > 0.5 * e.wait_seconds
+    if e.num_workers == 0 or is_explained or e.make_seconds * e.slowdown > 0.5 * e.wait_seconds:
+        return None
+    return _waiting(
+        e,
+        "too_many_workers",
+        f"Making a batch takes {e.make_seconds * 1e3:.2f} ms, less than bringing it from a worker.",
+        "num_workers=0",
+    )
+
+
+def _collate(e: Evidence) -> Finding | None:
+    if e.collate_seconds < 0.5 * e.make_seconds:
+        return None
+    return _waiting(
+        e,
+        "collate",
+        f"collate_fn takes {e.collate_seconds / e.make_seconds:.0%} of the time of a batch.",
+        "collate_fn=None, or work on whole arrays in it",
+    )
+
+
+def _slow_samples(e: Evidence) -> Finding | None:
+    if e.slow_share < 0.3:
+        return None
+    listed = ", ".join(map(str, e.slow_indices[:5]))
+    return _waiting(
+        e,
+        "slow_samples",
+        f"Few samples take {e.slow_share:.0%} of the time: look at index {listed}.",
+        "in_order=False lets others overtake them"
+        if e.num_workers
+        else "num_workers=1 or more, with in_order=False",
+    )
+
+
+def _storage(e: Evidence) -> Finding | None:
+    if e.computes or e.num_needed <= e.num_workers:
+        return None
+    count = min(MOST_WAITING_WORKERS, e.num_needed)
+    return _waiting(
+        e,
+        "storage",
+        f"Samples wait for {1 - e.computing_share:.0%} of their time, for files or a network, and "
+        f"{e.num_workers} workers wait at once.",
+        f'num_workers={count}, workers="threads" if the dataset allows it, or a cache',
+    )
+
+
+def _capacity(e: Evidence) -> Finding | None:
+    if e.num_needed <= e.num_workers:
+        return None
+    if e.num_workers < min(e.cpus, e.num_needed):
+        return _waiting(
+            e,
+            "too_few_workers",
+            f"A batch takes {e.make_seconds * 1e3:.1f} ms to make and {e.step_seconds * 1e3:.1f} ms "
+            f"to train on, with {e.num_workers} workers.",
+            f"num_workers={min(e.cpus, e.num_needed)}",
+        )
+    return _waiting(
+        e,
+        "sample_cost",
+        f"A batch takes {e.make_seconds * 1e3:.1f} ms of CPU time to make, more than "
+        f"{e.cpus} CPUs can give in time.",
+        "cheaper samples: decode once into a cache (cache=), transform whole batches "
+        "(batch_transform) or on the device (device_transform)",
+    )
+
+
+def _waiting(e: Evidence, cause: Cause, text: str, remedy: str) -> Finding:
+    return Finding(cause, e.wait_share or 0.0, text, remedy)
+
+
+_Rule: TypeAlias = Callable[[Evidence], Finding | None]
+_ALWAYS: tuple[_Rule, ...] = (_oversubscription, _too_many_workers, _epoch_gap, _pinning, _copy)
+_WAITING: tuple[_Rule, ...] = (
+    _slow_samples,
+    _collate,
+    _busy_cpus,
+    _transport,
+    _dear_workers,
+    _storage,
+    _capacity,
+)

@@ -1,0 +1,163 @@
+"""Looks at a loader at work and says what makes it slow."""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from torch.utils.data import DataLoader
+
+from fastloader._loader import FastLoader
+from fastloader._machine import read_machine
+from fastloader.measuring._causes import HOLDS_BACK, Cause, Finding, find_causes
+from fastloader.measuring._evidence import Evidence
+from fastloader.measuring._measure import Measurement, measure_loader
+from fastloader.measuring._probe import ProbeResult, probe
+
+__all__ = ["Diagnosis", "diagnose"]
+
+FINE = 0.1
+NUM_SLOWEST = 5
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What makes a loader slow, if anything does."""
+
+    findings: tuple[Finding, ...]
+    """The dearest cause first; empty for a sound loader."""
+    measurement: Measurement
+    """Of the loader at work."""
+    evidence: Evidence
+    """What the findings go by."""
+    slowest_samples: tuple[tuple[Any, float], ...]
+    """Index and seconds of the slowest samples that were tried."""
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether nothing was found."""
+        return not self.findings
+
+    @property
+    def causes(self) -> tuple[Cause, ...]:
+        """Of the findings."""
+        return tuple(finding.cause for finding in self.findings)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return everything as plain values."""
+        return {
+            "is_sound": self.is_sound,
+            "findings": [asdict(finding) for finding in self.findings],
+            "measurement": self.measurement.as_dict(),
+            "slowest_samples": [list(pair) for pair in self.slowest_samples],
+        }
+
+    def __str__(self) -> str:
+        """Return a verdict, the findings with their remedies, and the slowest samples."""
+        lines = [_verdict(self.evidence)]
+        for finding in self.findings:
+            lines += [
+                f"{finding.cause}: {finding.text}",
+                f"  write: {finding.remedy}",
+            ]
+        if self.is_sound:
+            lines.append("Nothing to complain about.")
+        if self.slowest_samples:
+            slowest = ", ".join(
+                f"{index} ({seconds * 1e3:.2f} ms)" for index, seconds in self.slowest_samples
+            )
+            lines.append(f"Slowest samples: {slowest}.")
+        return "\n".join(lines)
+
+
+def diagnose(
+    loader: DataLoader[Any],
+    *,
+    step: Callable[[Any], Any] | None = None,
+    seconds: float = 5.0,
+) -> Diagnosis:
+    """Find out what makes a loader slow.
+
+    The loader is measured at work; then samples are read and collated one by one, in a worker
+    if the loader has worker processes, to see what they cost and whether they compute or wait.
+
+    Args:
+        loader: Any `DataLoader`, torch's own included.
+        step: Called with each batch: what the training loop does with it. Without it nothing
+            can be said about waiting, since all that the loop does is to wait.
+        seconds: For all of it, the start of workers not counted.
+
+    Raises:
+        SettingsError: If `seconds` is not positive, or the loader gives no batch.
+
+    Examples:
+        >>> from fastloader import FastLoader
+        >>> diagnose(FastLoader(range(64), 8), seconds=0.2).is_sound
+        True
+    """
+    measurement = measure_loader(loader, step=step, seconds=0.6 * seconds)
+    probed = probe(loader, 0.4 * seconds)
+    evidence = _evidence_of(loader, measurement, probed, has_step=step is not None)
+    slowest = sorted(probed.sample_seconds.items(), key=lambda pair: -pair[1])[:NUM_SLOWEST]
+    return Diagnosis(find_causes(evidence), measurement, evidence, tuple(slowest))
+
+
+def _evidence_of(
+    loader: DataLoader[Any], measurement: Measurement, probed: ProbeResult, *, has_step: bool
+) -> Evidence:
+    stats = measurement.stats
+    machine = read_machine()
+    wait = stats.next_mean_seconds or 0.0
+    rate = stats.batches_per_second
+    batch_seconds = 1 / rate if rate else wait
+    num_samples = stats.num_samples / stats.num_batches
+    slow = {
+        index: seconds
+        for index, seconds in probed.sample_seconds.items()
+        if seconds > 10 * probed.median_seconds
+    }
+    is_fast = isinstance(loader, FastLoader) and not stats.fallbacks
+    device = getattr(loader, "device", None)
+    return Evidence(
+        cpus=machine.granted_cpus,
+        num_workers=loader.num_workers,
+        uses_threads=getattr(loader, "workers", None) == "threads",
+        is_fast=is_fast,
+        persistent_workers=bool(loader.persistent_workers),
+        has_step=has_step,
+        wait_share=stats.wait_share if has_step else None,
+        wait_seconds=wait,
+        step_seconds=max(0.0, batch_seconds - wait),
+        samples_seconds=probed.mean_seconds * num_samples,
+        computing_share=probed.computing_share,
+        collate_seconds=probed.collate_seconds,
+        slow_share=sum(slow.values()) / sum(probed.sample_seconds.values()),
+        slow_indices=tuple(sorted(slow, key=lambda index: -slow[index])),
+        threads_per_worker=probed.num_threads,
+        slowdown=probed.slowdown,
+        batch_bytes=stats.batch_bytes or 0.0,
+        epoch_gap_seconds=stats.epoch_gap_seconds,
+        epoch_seconds=stats.elapsed_seconds / stats.num_epochs
+        - (stats.first_batch_seconds or 0.0),
+        fallbacks=stats.fallbacks,
+        accelerator=machine.accelerator,
+        pins_memory=bool(loader.pin_memory) or device is not None,
+        copy_seconds=stats.copy_p50_seconds,
+    )
+
+
+def _verdict(evidence: Evidence) -> str:
+    wait_share = evidence.wait_share
+    if wait_share is None:
+        return (
+            "Epochs are too short to judge waiting."
+            if evidence.has_step
+            else "No step was given, so waiting is not judged."
+        )
+    judged = (
+        "loading keeps up"
+        if wait_share < FINE
+        else "worth a look"
+        if wait_share <= HOLDS_BACK
+        else "loading holds the loop back"
+    )
+    return f"The loop waits for {wait_share:.0%} of its time: {judged}."

@@ -1,0 +1,82 @@
+"""Everything that the diagnosis of a loader goes by."""
+
+from dataclasses import dataclass
+
+__all__ = ["Evidence"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """Facts about a loader, measured or read from its options; times are means for a batch."""
+
+    cpus: int
+    """Cores' worth of time that this process gets."""
+    num_workers: int
+    uses_threads: bool = False
+    """Whether workers are threads."""
+    is_fast: bool = True
+    """Whether batches come in this package's own way."""
+    persistent_workers: bool = True
+    has_step: bool = True
+    """Whether the loop does something besides waiting."""
+    wait_share: float | None
+    """Of the loop's time; None if that cannot be judged."""
+    wait_seconds: float = 0.0
+    step_seconds: float = 0.0
+    """What the loop does with a batch."""
+    samples_seconds: float
+    """Of reading all samples of a batch, without the time for which others had the cores."""
+    computing_share: float = 1.0
+    """Of that time that samples compute."""
+    collate_seconds: float = 0.0
+    slow_share: float = 0.0
+    """Of the time of all samples that those of over ten times the median take."""
+    slow_indices: tuple[object, ...] = ()
+    """Of these samples, the slowest first."""
+    threads_per_worker: float = 1.0
+    slowdown: float = 1.0
+    """How many times as long work takes because others have the cores."""
+    batch_bytes: float = 0.0
+    epoch_gap_seconds: float | None = None
+    epoch_seconds: float = 0.0
+    """From the first batch of a pass to its last, mean."""
+    fallbacks: tuple[str, ...] = ()
+    accelerator: str | None = None
+    pins_memory: bool = False
+    """Whether batches arrive in page-locked memory, or on the device by way of it."""
+    copy_seconds: float | None = None
+    """Of a batch to the device, if that was measured."""
+
+    @property
+    def make_seconds(self) -> float:
+        """What making a batch takes one worker that has a core to itself."""
+        return self.samples_seconds + self.collate_seconds
+
+    @property
+    def computes(self) -> bool:
+        """Whether samples want a core for most of their time."""
+        return self.computing_share > 0.5
+
+    @property
+    def num_needed(self) -> int:
+        """Workers that would make batches as quickly as the loop takes them."""
+        step = max(self.step_seconds, self.make_seconds / 64)
+        return max(1, -int(-self.make_seconds // step)) if step else 1
+
+    @property
+    def own_wait_seconds(self) -> float:
+        """What the making of a batch keeps the loop waiting, if nobody else has the cores."""
+        return self._wait_for(self.make_seconds)
+
+    @property
+    def expected_wait_seconds(self) -> float:
+        """What the making of a batch keeps the loop waiting, as the machine is."""
+        return self._wait_for(self.make_seconds * self.slowdown)
+
+    def _wait_for(self, make_seconds: float) -> float:
+        if self.num_workers == 0:
+            return make_seconds
+        at_once: float = self.num_workers
+        if self.computes:
+            at_once = min(at_once, max(1.0, self.cpus / self.threads_per_worker))
+        return max(0.0, make_seconds / at_once - self.step_seconds)

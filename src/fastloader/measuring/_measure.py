@@ -1,0 +1,143 @@
+"""One loader, measured from outside for some seconds, the same way for any kind."""
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from torch.utils.data import DataLoader
+
+from fastloader._loader import FastLoader
+from fastloader.errors import SettingsError
+from fastloader.measuring._process_tree import tree_cost, tree_memory_bytes
+from fastloader.stats import LoaderStats, PassTally, StatsSnapshot, count_samples
+
+__all__ = ["Measurement", "measure_loader"]
+
+MOST_PASSES_WITHOUT_BATCH = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """What a loader did while it was measured."""
+
+    stats: StatsSnapshot
+    """Times, rates and workers; the first batch, the warm-up and the steady state are apart."""
+    cpu_seconds: float
+    """Of the process and its workers, the loop and the start of workers included."""
+    page_faults: int
+    """Of the same."""
+    memory_bytes: int
+    """Of the same at the end, shared pages counted once (PSS)."""
+
+    def as_dict(self, prefix: str = "") -> dict[str, float]:
+        """Return all numbers by name.
+
+        Args:
+            prefix: Put before each name.
+        """
+        own = {
+            prefix + field.name: getattr(self, field.name)
+            for field in fields(self)
+            if field.name != "stats"
+        }
+        return {**self.stats.as_dict(prefix), **own}
+
+
+def measure_loader(
+    loader: DataLoader[Any],
+    *,
+    step: Callable[[Any], Any] | None = None,
+    seconds: float = 5.0,
+    max_batches: int | None = None,
+) -> Measurement:
+    """Iterate over a loader as a training loop does, and measure.
+
+    The clock starts before each call of ``next`` and stops when the batch can be used; the time
+    for the first batch counts from asking for the iterator. Passes follow each other until the
+    time is over, which counts from the first batch.
+
+    Args:
+        loader: Any `DataLoader`, of torch or of this package.
+        step: Called with each batch: what the training loop does with it. None does nothing,
+            and then all time is waiting.
+        seconds: How long to go on; the batch that is under way is waited for.
+        max_batches: The most batches.
+
+    Raises:
+        SettingsError: If `seconds` is not positive, or the loader gives no batch.
+    """
+    if not seconds > 0:
+        raise SettingsError(f"seconds must be more than 0, but got {seconds}.")
+    stats = LoaderStats()
+    cost = tree_cost()
+    limit = _Limit(seconds, max_batches)
+    num_empty = 0
+    while not limit.is_reached and num_empty < MOST_PASSES_WITHOUT_BATCH:
+        num_before = limit.num_batches
+        _run_pass(loader, stats, step, limit)
+        num_empty = 0 if limit.num_batches > num_before else num_empty + 1
+    if not limit.num_batches:
+        raise SettingsError("The loader gave no batch, so there is nothing to measure.")
+    snapshot = stats.snapshot()
+    if isinstance(loader, FastLoader):
+        inside = loader.stats.snapshot("epoch")
+        snapshot = replace(snapshot, workers=inside.workers, fallbacks=inside.fallbacks)
+    cost = tree_cost() - cost
+    return Measurement(
+        snapshot, cost.cpu_seconds, cost.page_faults, tree_memory_bytes(os.getpid())
+    )
+
+
+class _Limit:
+    """When to stop."""
+
+    def __init__(self, seconds: float, max_batches: int | None) -> None:
+        self._seconds = seconds
+        self._max_batches = max_batches
+        self._deadline = float("inf")
+        self.num_batches = 0
+        self.is_reached = False
+
+    def note_batch(self) -> None:
+        now = time.perf_counter()
+        if not self.num_batches:
+            self._deadline = now + self._seconds
+        self.num_batches += 1
+        self.is_reached = now >= self._deadline or self.num_batches == self._max_batches
+
+
+def _run_pass(
+    loader: DataLoader[Any],
+    stats: LoaderStats,
+    step: Callable[[Any], Any] | None,
+    limit: _Limit,
+) -> None:
+    began = time.perf_counter()
+    iterator = iter(loader)
+    num_ahead = loader.num_workers * (loader.prefetch_factor or 1)
+    tally = stats.begin_pass(began, num_warm_up=num_ahead)
+    try:
+        while not limit.is_reached and _take(iterator, tally, loader, step):
+            limit.note_batch()
+    finally:
+        tally.close()
+        if callable(close := getattr(iterator, "close", None)):
+            close()
+
+
+def _take(
+    iterator: Any, tally: PassTally, loader: DataLoader[Any], step: Callable[[Any], Any] | None
+) -> bool:
+    started = time.perf_counter()
+    try:
+        batch = next(iterator)
+    except StopIteration:
+        tally.note_end(started)
+        return False
+    num_samples = 1 if loader.batch_sampler is None else count_samples(batch, 1)
+    tally.note(started, num_samples, batch)
+    if step is not None:
+        step(batch)
+    return True

@@ -1,0 +1,216 @@
+"""What samples and their collating cost, where the loader makes them."""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+from torch.utils.data import DataLoader, IterableDataset, default_collate
+
+from fastloader._loader import FastLoader
+from fastloader.datasets._batched import as_batched
+from fastloader.measuring._busy_clock import ThreadTime, read_thread, read_threads
+
+__all__ = ["ProbeResult", "probe"]
+
+MOST_SAMPLES = 512
+LEAST_TIMED_SECONDS = 0.02
+
+T = TypeVar("T")
+
+
+class _Part(NamedTuple):
+    """One batch, piece by piece."""
+
+    indices: list[Any]
+    own_seconds: list[float]
+    """Of each sample, without the time for which others had the core."""
+    wall_seconds: float
+    """Of all samples together."""
+    cpu_seconds: float
+    """Of the process in that time."""
+    threads: dict[int, ThreadTime]
+    """Of each thread in that time."""
+    collate_seconds: float
+    """Without the time for which others had the core."""
+
+
+@dataclass(frozen=True)
+class ProbeResult:
+    """What samples and their collating cost, apart from what others on the machine do."""
+
+    sample_seconds: dict[Any, float]
+    """Of samples, by index; by number, of an iterable dataset."""
+    computing_share: float
+    """Of the time of a sample that it computes, or wants to."""
+    collate_seconds: float
+    """Of a batch, mean."""
+    num_threads: float
+    """Threads that compute at once for one sample, by their CPU time; at least 1."""
+    slowdown: float
+    """How many times as long work takes because others have the cores; at least 1."""
+
+    @property
+    def mean_seconds(self) -> float:
+        """Of a sample, mean."""
+        return float(np.mean(list(self.sample_seconds.values())))
+
+    @property
+    def median_seconds(self) -> float:
+        """Of a sample, median."""
+        return float(np.median(list(self.sample_seconds.values())))
+
+
+def probe(loader: DataLoader[Any], seconds: float) -> ProbeResult:
+    """Read samples in batches as the loader's workers do, one worker at most, and time them.
+
+    The dataset is read in a worker process if the loader has worker processes, so that this
+    process gets no handles and threads of it.
+
+    Args:
+        loader: Any `DataLoader`.
+        seconds: How long to go on, at most `MOST_SAMPLES` samples.
+    """
+    subject = _ProbedDataset(loader)
+    parts = []
+    with closing(_parts(loader, subject)) as stream:
+        deadline = time.perf_counter() + seconds
+        for part in stream:
+            if not part.indices:
+                break
+            parts.append(part)
+            if len(parts) > 1 and time.perf_counter() > deadline:
+                break
+    if len(parts) > 1:
+        del parts[0]  # opened files, filled caches, started threads
+    return _summed(parts)
+
+
+def _parts(loader: DataLoader[Any], subject: "_ProbedDataset") -> Generator[_Part, None, None]:
+    if loader.num_workers == 0 or getattr(loader, "workers", "processes") == "threads":
+        yield from (subject[number] for number in range(len(subject)))
+        return
+    worker: FastLoader[Any] = FastLoader(
+        subject,  # type: ignore[arg-type]
+        batch_size=None,
+        num_workers=1,
+        prefetch_factor=1,
+        persistent_workers=False,
+        worker_init_fn=loader.worker_init_fn,
+        multiprocessing_context=loader.multiprocessing_context,
+        watchdog_seconds=getattr(loader, "watchdog_seconds", 60.0),
+    )
+    iterator: Any = iter(worker)
+    with closing(iterator):
+        yield from iterator
+
+
+class _ProbedDataset:
+    """A dataset whose samples are batches of another one, timed and thrown away.
+
+    **Processes:** travels to a worker.
+    """
+
+    def __init__(self, loader: DataLoader[Any]) -> None:
+        self._dataset = loader.dataset
+        self._collate_fn = loader.collate_fn
+        self._has_batches = loader.batch_sampler is not None
+        size = getattr(loader.batch_sampler, "batch_size", None) or loader.batch_size or 1
+        self.batch_size = size if self._has_batches else 1
+        self._is_iterable = isinstance(self._dataset, IterableDataset)
+        self._iterator: Iterator[Any] | None = None
+        is_fast = isinstance(loader, FastLoader) and loader.collate_fn is default_collate
+        self._batched = as_batched(self._dataset) if is_fast and self._has_batches else None
+        dataset: Any = self._dataset
+        self._length = MOST_SAMPLES if self._is_iterable else min(MOST_SAMPLES, len(dataset))
+        # Spread over the dataset, whose parts may differ.
+        whole = self._length if self._is_iterable else len(dataset)
+        self._indices = np.linspace(0, whole, self._length, endpoint=False).astype(int).tolist()
+
+    def __len__(self) -> int:
+        return 1 + -(-(self._length - 1) // self.batch_size)
+
+    def __getitem__(self, number: int) -> _Part:
+        # One sample to warm up, then whole batches.
+        start = max(0, (number - 1) * self.batch_size + 1)
+        wanted = self._indices[start : number * self.batch_size + 1]
+        threads, cpu, wall = read_threads(), time.process_time(), time.perf_counter()
+        made, seconds = self._read_all(wanted)
+        wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+        spent = {
+            number: now.since(threads.get(number, ThreadTime(0, 0)))
+            for number, now in read_threads().items()
+        }
+        collate_seconds = 0.0
+        if made:
+            subject = made if self._has_batches else made[0]
+            collate_seconds = _own_seconds(lambda: self._collate_fn(subject))[1]
+        return _Part(wanted[: len(seconds)], seconds, wall, cpu, spent, collate_seconds)
+
+    def _read_all(self, indices: list[int]) -> tuple[list[Any], list[float]]:
+        """Return samples and the time of each; no samples if they come collated."""
+        if (batched := self._batched) is not None:
+            _, seconds = _own_seconds(lambda: batched.get_batch(indices))
+            return [], [seconds / max(1, len(indices))] * len(indices)
+        samples, times = [], []
+        for index in indices:
+            try:
+                sample, seconds = _own_seconds(partial(self._read, index))
+            except StopIteration:
+                break
+            samples.append(sample)
+            times.append(seconds)
+        return samples, times
+
+    def _read(self, index: int) -> Any:
+        dataset: Any = self._dataset
+        if not self._is_iterable:
+            return dataset[index]
+        if self._iterator is None:
+            self._iterator = iter(dataset)
+        return next(self._iterator)
+
+
+def _own_seconds(work: Callable[[], T]) -> tuple[T, float]:
+    """Return the result of work and its time, without that for which others had the core."""
+    before, started = read_thread(), time.perf_counter()
+    result = work()
+    seconds = time.perf_counter() - started
+    return result, max(0.0, seconds - read_thread().since(before).queued_seconds)
+
+
+def _summed(parts: list[_Part]) -> ProbeResult:
+    seconds = {
+        index: spent
+        for part in parts
+        for index, spent in zip(part.indices, part.own_seconds, strict=True)
+    }
+    wall_seconds = sum(part.wall_seconds for part in parts)
+    cpu_seconds = sum(part.cpu_seconds for part in parts)
+    busiest = _busiest_thread(parts)
+    ran, queued = busiest.ran_seconds, busiest.queued_seconds
+    is_timed = ran >= LEAST_TIMED_SECONDS
+    return ProbeResult(
+        seconds,
+        min(1.0, max(ran + queued, cpu_seconds) / wall_seconds) if wall_seconds else 1.0,
+        sum(part.collate_seconds for part in parts) / max(1, len(parts)),
+        max(1.0, cpu_seconds / ran) if is_timed else 1.0,
+        (ran + queued) / ran if is_timed else 1.0,
+    )
+
+
+def _busiest_thread(parts: list[_Part]) -> ThreadTime:
+    ran: Counter[int] = Counter()
+    queued: Counter[int] = Counter()
+    for part in parts:
+        for number, spent in part.threads.items():
+            ran[number] += spent.ran_seconds  # type: ignore[assignment]  # counts need not be whole
+            queued[number] += spent.queued_seconds  # type: ignore[assignment]
+    if not ran:
+        return ThreadTime(sum(part.cpu_seconds for part in parts), 0.0)
+    number, seconds = ran.most_common(1)[0]
+    return ThreadTime(seconds, queued[number])

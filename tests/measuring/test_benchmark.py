@@ -1,0 +1,82 @@
+"""Loaders are measured in turn, from outside, the same way for any kind."""
+
+import time
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+from fastloader import FastLoader
+from fastloader.errors import SettingsError
+from fastloader.measuring import benchmark, measure_loader
+from tests.measuring.planted import Stored
+
+
+@pytest.mark.parametrize("kind", [FastLoader, DataLoader])
+def test_rates_are_those_of_the_loop(kind):
+    loader = kind(Stored(64, 2e-3), 4, num_workers=0)
+
+    measured = measure_loader(loader, step=lambda _: time.sleep(0.004), seconds=0.3)
+
+    stats = measured.stats
+    assert stats.samples_per_second <= 4 / 0.012
+    assert stats.batches_per_second * 4 == pytest.approx(stats.samples_per_second)
+    assert 0.3 < stats.wait_share < 0.9
+    assert measured.cpu_seconds > 0
+    assert measured.memory_bytes > 0
+
+
+def test_passes_follow_each_other_until_the_time_is_over():
+    loader = FastLoader(TensorDataset(torch.zeros(16, 2)), 4)
+
+    stats = measure_loader(loader, seconds=0.1).stats
+
+    assert stats.num_epochs > 1
+    assert stats.epoch_gap_seconds > 0
+    assert stats.num_batches > 4
+
+
+def test_a_number_of_batches_can_be_the_end():
+    loader = FastLoader(TensorDataset(torch.zeros(16, 2)), 4)
+
+    stats = measure_loader(loader, seconds=60, max_batches=6).stats
+
+    assert stats.num_batches == 6
+
+
+@pytest.mark.multiprocess
+@pytest.mark.parametrize("kind", [FastLoader, DataLoader])
+def test_a_pass_that_is_broken_off_leaves_nothing_behind(kind, no_leaks):
+    loader = kind(Stored(64, 1e-3), 2, num_workers=2, persistent_workers=False)
+
+    measured = measure_loader(loader, seconds=60, max_batches=5)
+
+    assert measured.stats.first_batch_seconds > 0
+
+
+def test_loaders_are_compared_in_a_table():
+    loaders = {
+        "ours": FastLoader(TensorDataset(torch.zeros(64, 2)), 8),
+        "stock": DataLoader(TensorDataset(torch.zeros(64, 2)), 8),
+    }
+
+    result = benchmark(loaders, seconds=0.2, num_rounds=2)
+    lines = str(result).splitlines()
+
+    assert [line.split()[0] for line in lines] == ["loader", "ours", "stock"]
+    assert len({len(line) for line in lines}) == 1
+    assert all(len(rounds) == 2 for rounds in result.measurements.values())
+    assert result.as_dict()["ours"]["samples_per_second"] > 0
+
+
+@pytest.mark.parametrize(
+    "options", [{"seconds": 0}, {"num_rounds": 0}], ids=["no time", "no round"]
+)
+def test_what_cannot_be_measured_is_refused(options):
+    with pytest.raises(SettingsError):
+        benchmark(FastLoader(range(8), 2), **options)
+
+
+def test_no_loader_cannot_be_measured():
+    with pytest.raises(SettingsError, match="0 loaders"):
+        benchmark({})

@@ -1,0 +1,104 @@
+"""Each cause is told from the evidence alone, with what to write against it."""
+
+import dataclasses
+
+import pytest
+
+from fastloader.measuring import Evidence
+from fastloader.measuring._causes import find_causes
+
+SOUND = Evidence(
+    cpus=4,
+    num_workers=2,
+    wait_share=0.05,
+    wait_seconds=0.001,
+    step_seconds=0.02,
+    samples_seconds=0.01,
+    batch_bytes=1e6,
+    epoch_gap_seconds=0.01,
+    epoch_seconds=10.0,
+)
+SLOW = dataclasses.replace(SOUND, wait_share=0.8, wait_seconds=0.08)
+
+FAULTS = {
+    "too_few_workers": ({"num_workers": 0, "samples_seconds": 0.06}, "num_workers=3"),
+    "too_few_workers, one": ({"num_workers": 1, "samples_seconds": 0.06}, "num_workers=3"),
+    "sample_cost": ({"num_workers": 4, "samples_seconds": 0.4}, "cache="),
+    "storage": (
+        {"num_workers": 2, "samples_seconds": 0.2, "computing_share": 0.1},
+        "num_workers=11",
+    ),
+    "collate": ({"num_workers": 0, "collate_seconds": 0.07}, "collate_fn=None"),
+    "slow_samples": (
+        {"slow_share": 0.7, "slow_indices": (17, 3), "samples_seconds": 0.2},
+        "in_order=False",
+    ),
+    "transport": (
+        {"is_fast": False, "batch_bytes": 7e7, "fallbacks": ("transport='torch'",)},
+        'transport="shared"',
+    ),
+    "too_many_workers, cheap": (
+        {"samples_seconds": 1e-4, "step_seconds": 1e-4, "wait_seconds": 1e-3},
+        "num_workers=0",
+    ),
+    "busy_cpus": ({"samples_seconds": 0.03, "slowdown": 6.0}, "fewer processes"),
+    "unexplained": ({"samples_seconds": 0.045, "step_seconds": 0.03}, "fastloader.benchmark"),
+}
+FAULTS_WITHOUT_WAITING = {
+    "too_many_workers": ({"num_workers": 16}, "num_workers=1"),
+    "cpu_oversubscription": ({"num_workers": 4, "threads_per_worker": 4.0}, "num_workers=1"),
+    "epoch_gap": (
+        {"persistent_workers": False, "epoch_gap_seconds": 3.0, "epoch_seconds": 2.0},
+        "persistent_workers=True",
+    ),
+    "epoch_gap, kept": ({"epoch_gap_seconds": 3.0, "epoch_seconds": 2.0}, "samples_per_epoch"),
+    "pinning": ({"accelerator": "cuda", "batch_bytes": 7e7}, "pin_memory=True"),
+    "copy": ({"copy_seconds": 0.05}, "uint8"),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_cause_of_waiting_is_found_with_its_remedy(name):
+    changes, remedy = FAULTS[name]
+
+    findings = find_causes(dataclasses.replace(SLOW, **changes))
+
+    assert [finding.cause for finding in findings] == [name.partition(",")[0]]
+    assert remedy in findings[0].remedy
+    assert findings[0].cost_share == 0.8
+
+
+@pytest.mark.parametrize("name", FAULTS_WITHOUT_WAITING)
+def test_a_fault_that_costs_no_waiting_is_found_with_its_remedy(name):
+    changes, remedy = FAULTS_WITHOUT_WAITING[name]
+
+    findings = find_causes(dataclasses.replace(SOUND, **changes))
+
+    assert [finding.cause for finding in findings] == [name.partition(",")[0]]
+    assert remedy in findings[0].remedy
+
+
+@pytest.mark.parametrize("wait_share", [None, 0.0, 0.1, 0.3])
+@pytest.mark.parametrize("factor", [1e-6, 1.0, 1e3])
+def test_how_long_something_takes_is_no_fault_by_itself(wait_share, factor):
+    evidence = dataclasses.replace(
+        SOUND,
+        wait_share=wait_share,
+        **{
+            name: factor * getattr(SOUND, name)
+            for name in ("wait_seconds", "step_seconds", "samples_seconds", "epoch_gap_seconds")
+        },
+        epoch_seconds=factor * SOUND.epoch_seconds,
+    )
+
+    assert find_causes(evidence) == ()
+
+
+def test_the_dearest_cause_comes_first():
+    evidence = dataclasses.replace(
+        SLOW, num_workers=0, samples_seconds=0.06, epoch_gap_seconds=30.0, epoch_seconds=40.0
+    )
+
+    causes = [finding.cause for finding in find_causes(evidence)]
+
+    assert causes == ["too_few_workers", "epoch_gap"]

@@ -1,0 +1,124 @@
+"""Loaders with one planted fault each are diagnosed right, and sound ones get no complaint."""
+
+import time
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+from fastloader import FastLoader
+from fastloader.errors import SettingsError
+from fastloader.measuring import diagnose
+from tests.measuring.planted import Computed, Stored, Stream, Threaded, Uneven, slow_collate
+
+
+def sleeping(seconds):
+    return lambda _batch: time.sleep(seconds)
+
+
+def of(kind, length, seconds, **options):
+    return lambda: FastLoader(kind(length, seconds), **{"batch_size": 8, **options})
+
+
+def stock(kind, length, seconds, **options):
+    return lambda: DataLoader(kind(length, seconds), **{"batch_size": 8, **options})
+
+
+workers = pytest.mark.multiprocess
+
+PLANTED = [
+    pytest.param(of(Computed, 200, 1e-3, num_workers=0), 0.01, "too_few_workers", id="few"),
+    pytest.param(of(Stored, 200, 4e-3, num_workers=0), 0.002, "storage", id="storage"),
+    pytest.param(
+        of(Stored, 400, 8e-3, num_workers=1), 0.002, "storage", id="network", marks=workers
+    ),
+    pytest.param(
+        of(Stored, 400, 8e-3, num_workers=1, workers="threads"), 0.002, "storage", id="threads"
+    ),
+    pytest.param(
+        of(Computed, 200, 1e-5, num_workers=0, collate_fn=slow_collate),
+        0.002,
+        "collate",
+        id="collate",
+    ),
+    pytest.param(of(Uneven, 64, 5e-4, num_workers=0), 0.002, "slow_samples", id="uneven"),
+    pytest.param(
+        of(Computed, 600, 1e-3, num_workers=6),
+        0.02,
+        "too_many_workers",
+        id="many",
+        marks=workers,
+    ),
+    pytest.param(
+        stock(Computed, 16, 1e-4, batch_size=4, num_workers=2),
+        0.001,
+        "epoch_gap",
+        id="restarts",
+        marks=workers,
+    ),
+    pytest.param(
+        of(Threaded, 300, 0, batch_size=4, num_workers=2),
+        0.001,
+        "cpu_oversubscription",
+        id="oversubscription",
+        marks=workers,
+    ),
+    pytest.param(of(Stream, 4000, 1e-3, num_workers=0), 0.01, "too_few_workers", id="stream"),
+    pytest.param(stock(Computed, 200, 2e-3), 0.01, "too_few_workers", id="stock"),
+]
+
+SOUND = [
+    pytest.param(lambda: FastLoader(TensorDataset(torch.zeros(4000, 64)), 32), id="in_memory"),
+    pytest.param(of(Computed, 2000, 1e-5, num_workers=0), id="in_process"),
+    pytest.param(of(Computed, 2000, 2e-5, num_workers=1), id="processes", marks=workers),
+    pytest.param(of(Stored, 600, 1e-3, num_workers=4, workers="threads"), id="threads"),
+    pytest.param(of(Stream, 4000, 0, num_workers=0), id="stream"),
+    pytest.param(stock(Computed, 2000, 2e-5, num_workers=1), id="stock", marks=workers),
+]
+
+
+@pytest.mark.parametrize(("make", "step_seconds", "cause"), PLANTED)
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")
+def test_a_planted_fault_is_found(make, step_seconds, cause):
+    diagnosis = diagnose(make(), step=sleeping(step_seconds), seconds=0.5)
+
+    assert cause in diagnosis.causes, str(diagnosis)
+    assert f"{cause}: " in str(diagnosis)
+
+
+@pytest.mark.parametrize("make", SOUND)
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")
+def test_a_sound_loader_gets_no_complaint(make):
+    diagnosis = diagnose(make(), step=sleeping(0.02), seconds=0.5)
+
+    assert diagnosis.is_sound, str(diagnosis)
+    assert "Nothing to complain about." in str(diagnosis)
+
+
+def test_without_a_step_waiting_is_no_fault():
+    diagnosis = diagnose(FastLoader(Stored(60, 2e-3), 4, num_workers=0), seconds=0.3)
+
+    assert diagnosis.is_sound
+    assert "No step was given" in str(diagnosis)
+
+
+def test_the_slowest_samples_are_named():
+    loader = FastLoader(Uneven(64, 2e-4), 8, num_workers=0)
+
+    diagnosis = diagnose(loader, step=sleeping(0.001), seconds=0.6)
+
+    assert {index for index, _ in diagnosis.slowest_samples} & set(Uneven.SLOW)
+
+
+def test_a_diagnosis_is_plain_values_for_programs():
+    loader = FastLoader(TensorDataset(torch.zeros(64, 2)), 8)
+
+    values = diagnose(loader, seconds=0.1).as_dict()
+
+    assert values["is_sound"]
+    assert values["measurement"]["num_batches"] > 0
+
+
+def test_a_loader_without_batches_cannot_be_diagnosed():
+    with pytest.raises(SettingsError, match="no batch"):
+        diagnose(DataLoader(TensorDataset(torch.zeros(0, 2))), seconds=0.1)
