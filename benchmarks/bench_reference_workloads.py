@@ -12,6 +12,7 @@ Result: `x baseline` of at least 0.9 means within 10 % of the best, 1 or more no
 Command: python benchmarks/bench_reference_workloads.py --json reference_workloads.json
 """
 
+import warnings
 from typing import Any
 
 from torch.utils.data import DataLoader
@@ -39,6 +40,7 @@ FIXED: dict[str, dict[str, Any]] = {
 
 def fixed(workload: str, scale: float, options: dict[str, Any]) -> Run:
     """Read epochs with given settings; all that are left out are automatic."""
+    warnings.filterwarnings("ignore", "This DataLoader will create")  # that is the question
     chosen = WORKLOADS[workload]
     dataset = chosen.make(int(chosen.num_samples * scale))
     return pass_over(FastLoader(dataset, chosen.batch_size, **options).__iter__)

@@ -2,9 +2,9 @@
 
 import pytest
 
+from fastloader._extras import import_extra
 from fastloader.errors import MissingExtraError, SettingsError, SourceError
 from fastloader.sources import FORMATS, ParquetSource, open_source
-from fastloader.sources._extras import import_extra
 from tests.ome_arrow_tables import ome_arrow_value, random_image, write_images
 
 IMAGE = random_image((1, 2, 1, 3, 4))

@@ -5,18 +5,31 @@ import json
 import sys
 from collections.abc import Sequence
 
-from fastloader.cli import _convert
+from fastloader.cli import _completion, _convert, _doctor, _tune
 from fastloader.errors import FastLoaderError
 
 __all__ = ["FAILED", "INTERRUPTED", "main"]
 
 FAILED = 1
-"""Exit code when the subcommand could not do its work; 2 is argparse's for a wrong usage."""
+"""Exit code when the subcommand could not do its work, or found something wrong; 2 is argparse's for a wrong usage."""
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells have it."""
 
-_COMMANDS = (_convert,)
+_COMMANDS = (_doctor, _tune, _convert, _completion)
 """Modules with ``add_parser`` and ``run``, in the order of the help."""
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of the whole command line."""
+    parser = argparse.ArgumentParser(
+        prog="fastloader", description="Fast data loading for PyTorch."
+    )
+    subparsers = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    for command in _COMMANDS:
+        subparser = command.add_parser(subparsers)
+        subparser.add_argument("--json", action="store_true", help="print the result as JSON")
+        subparser.set_defaults(run=command.run, parser=parser)
+    return parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -25,12 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Args:
         arguments: The command line without the program's name; that of the process if None.
     """
-    parser = argparse.ArgumentParser(
-        prog="fastloader", description="Fast data loading for PyTorch."
-    )
-    subparsers = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for command in _COMMANDS:
-        command.add_parser(subparsers).set_defaults(run=command.run)
+    parser = make_parser()
     parsed = parser.parse_args(arguments)
     try:
         report = parsed.run(parsed)
@@ -43,4 +51,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("fastloader: interrupted", file=sys.stderr)
         return INTERRUPTED
     print(json.dumps(report.values) if parsed.json else report.text)
-    return 0
+    return int(report.exit_code)

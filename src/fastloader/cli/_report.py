@@ -15,3 +15,5 @@ class Report:
     """For people."""
     values: Mapping[str, Any]
     """For programs (``--json``)."""
+    exit_code: int = 0
+    """0, or another where what was found is no good."""

@@ -3,9 +3,9 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from fastloader._extras import import_extra
 from fastloader.sources._arrow_buffers import release_memory
 from fastloader.sources._conditions import columns_of, matching_rows
-from fastloader.sources._extras import import_extra
 from fastloader.sources._format import Format
 from fastloader.sources._ome_arrow_folder import OmeArrowFolder
 from fastloader.sources._ome_arrow_schema import ome_arrow_type

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from fastloader._extras import import_extra
 from fastloader.errors import SourceError
-from fastloader.sources._extras import import_extra
 from fastloader.sources._file_errors import naming
 from fastloader.sources._interleaved import RGB
 from fastloader.sources._location import PathLike, StorageOptions

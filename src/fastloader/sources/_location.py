@@ -19,8 +19,8 @@ from pyarrow.fs import (
     PyFileSystem,
 )
 
+from fastloader._extras import import_extra
 from fastloader.errors import MissingExtraError, SourceError
-from fastloader.sources._extras import import_extra
 
 __all__ = ["Location", "PathLike", "StorageOptions"]
 

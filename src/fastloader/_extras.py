@@ -1,4 +1,4 @@
-"""Optional packages, imported where a format needs one."""
+"""Optional packages, imported where something needs one."""
 
 import importlib
 from types import ModuleType

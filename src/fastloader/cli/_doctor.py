@@ -1,0 +1,41 @@
+"""``fastloader doctor``: what this machine lets a loader do, and what will bite."""
+
+import argparse
+import dataclasses
+from typing import Any
+
+from fastloader.cli._report import Report
+
+__all__ = ["add_parser", "run"]
+
+
+def add_parser(subparsers: Any) -> argparse.ArgumentParser:
+    """Add the subcommand's arguments.
+
+    Args:
+        subparsers: What `argparse.ArgumentParser.add_subparsers` gave.
+    """
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "doctor",
+        help="tell what this machine lets a loader do, and which of its limits will bite",
+        description=(
+            "Look at processors, memory, limits, start method, threads, accelerator and optional "
+            "packages. Exit code 1 if something will fail or be slow because of them."
+        ),
+    )
+    return parser
+
+
+def run(_arguments: argparse.Namespace) -> Report:
+    """Look, and tell what was found.
+
+    Args:
+        _arguments: As parsed.
+    """
+    from fastloader.testing import check_machine  # noqa: PLC0415 - help needs no torch
+
+    report = check_machine()
+    findings = [dataclasses.asdict(finding) for finding in report.findings]
+    return Report(
+        str(report), {"ok": report.ok, "findings": findings}, exit_code=0 if report.ok else 1
+    )

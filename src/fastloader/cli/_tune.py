@@ -1,0 +1,69 @@
+"""``fastloader tune``: the fastest settings for a dataset, found by measuring."""
+
+import argparse
+from typing import Any
+
+from fastloader.cli._report import Report
+from fastloader.cli._target import add_target, load_step, load_target
+
+__all__ = ["add_parser", "run"]
+
+
+def add_parser(subparsers: Any) -> argparse.ArgumentParser:
+    """Add the subcommand's arguments.
+
+    Args:
+        subparsers: What `argparse.ArgumentParser.add_subparsers` gave.
+    """
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "tune",
+        help="find the fastest settings for a dataset by measuring",
+        description=(
+            "Find the fastest settings for a dataset or loader by measuring, and store them for "
+            'FastLoader(..., settings="tuned").'
+        ),
+    )
+    add_target(parser)
+    parser.add_argument(
+        "--batch-size", type=int, metavar="N", help="of a dataset; 1 when left out"
+    )
+    parser.add_argument(
+        "--budget", type=float, default=30.0, metavar="SECONDS", help="default: 30"
+    )
+    parser.add_argument("--max-workers", type=int, metavar="N", help="the most to try")
+    parser.add_argument(
+        "--any-order",
+        action="store_true",
+        help="batches may come in any order if that is faster",
+    )
+    parser.add_argument("--no-save", action="store_true", help="do not store the result")
+    parser.add_argument("--cache-dir", metavar="FOLDER", help="where to store the result")
+    parser.add_argument("--plot", metavar="FILE.png", help="draw what was measured")
+    parser.add_argument("--quiet", action="store_true", help="show no progress bar")
+    return parser
+
+
+def run(arguments: argparse.Namespace) -> Report:
+    """Tune, and tell what was found.
+
+    Args:
+        arguments: As parsed.
+    """
+    from fastloader.tuning import measure_settings, plot_rates  # noqa: PLC0415 - slow to import
+
+    options = {} if arguments.batch_size is None else {"batch_size": arguments.batch_size}
+    report = measure_settings(
+        load_target(arguments.target),
+        step=load_step(arguments.step),
+        budget_seconds=arguments.budget,
+        max_workers=arguments.max_workers,
+        any_order=arguments.any_order,
+        save=not arguments.no_save,
+        cache_dir=arguments.cache_dir,
+        progress=False if arguments.quiet else "auto",
+        **options,
+    )
+    if arguments.plot is not None:
+        rates = {row.candidate.label(): row.rates for row in report.rows if row.rates}
+        plot_rates(rates, arguments.plot)
+    return Report(str(report), report.as_dict())
