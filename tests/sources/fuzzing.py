@@ -152,15 +152,19 @@ def main(kind, first, last):
             sys.stdout.flush()
             rng = np.random.default_rng(seed)
             original, images = originals[seed % len(originals)]
-            path = Path(folder) / f"damaged.{kind}"
+            # Names of their own: DuckDB gives whoever opens a path that is open what it has of it.
+            path = Path(folder) / f"damaged{seed}.{kind}"
             if original.is_dir():
-                shutil.rmtree(path, ignore_errors=True)
                 shutil.copytree(original, path)
             else:
                 shutil.copy(original, path)
             damage(path, rng)
             sys.stdout.write(outcome_of(path, images).replace("\n", " ") + "\n")
             sys.stdout.flush()
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
 
 
 def run_in_children(kind, first, last):

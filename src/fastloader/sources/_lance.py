@@ -25,8 +25,8 @@ __all__ = ["LanceTable", "open_lance"]
 
 Integers: TypeAlias = npt.NDArray[np.int64]
 
-_ROWS_PER_TAKE = 8
-"""Batches of rows that are taken in one read, so that Lance reads them in the best order."""
+_ROWS_OF_COLUMNS = 1 << 16
+"""Rows of columns without images to take in one read."""
 
 
 class LanceTable:
@@ -94,7 +94,12 @@ class LanceTable:
         Args:
             names: Of columns, at least one.
         """
-        return self._dataset.to_table(columns=_projection({name: [name] for name in names}))
+        columns = _projection({name: [name] for name in names})
+        tables = [
+            self._dataset.take(list(range(*some)), columns=columns)
+            for some in _ranges(self.num_rows, _ROWS_OF_COLUMNS)
+        ]
+        return pa.concat_tables(tables) if tables else self._dataset.take([], columns=columns)
 
     def read_fields(
         self, column: str, fields: Sequence[str], rows: Integers | None, batch_rows: int
@@ -106,19 +111,25 @@ class LanceTable:
             fields: Of the struct.
             rows: Row numbers, ascending; all if None.
             batch_rows: Rows to hold at once.
+
+        Raises:
+            SourceError: If there are other numbers of rows than the table claims.
         """
         columns = _projection({field: [column, field] for field in fields})
         if rows is None:
-            first = 0
-            for batch in self._dataset.to_batches(columns=columns, batch_size=batch_rows):
-                yield first + np.arange(batch.num_rows), batch
-                first += batch.num_rows
-            return
-        at_once = batch_rows * _ROWS_PER_TAKE
-        for start in range(0, len(rows), at_once):
-            some = rows[start : start + at_once]
+            rows = np.arange(self.num_rows)
+        # Not by `to_batches`, whose stream ends the process where the text of an error has a zero
+        # byte, as that of a damaged file may; and which reads far ahead, in memory.
+        for start, stop in _ranges(len(rows), batch_rows):
+            some = rows[start:stop]
             done = 0
-            for batch in self._dataset.take(some.tolist(), columns=columns).to_batches():
+            table = self._dataset.take(some.tolist(), columns=columns)
+            if len(table) != len(some):
+                raise SourceError(
+                    f"{self.path} cannot be read: expected {len(some)} rows from row "
+                    f"{int(some[0])} on, but got {len(table)}."
+                )
+            for batch in table.to_batches():
                 yield some[done : done + batch.num_rows], batch
                 done += batch.num_rows
 
@@ -177,6 +188,11 @@ def _projection(columns: dict[str, list[str]]) -> dict[str, str]:
         name: ".".join(f"`{part.replace('`', '``')}`" for part in path)
         for name, path in columns.items()
     }
+
+
+def _ranges(num_rows: int, at_once: int) -> Iterator[tuple[int, int]]:
+    for start in range(0, num_rows, at_once):
+        yield start, min(start + at_once, num_rows)
 
 
 def _fingerprint(dataset: Any) -> str:

@@ -88,7 +88,8 @@ class VortexTable:
         Args:
             names: Of columns, at least one.
         """
-        table = self._file.to_arrow(list(names)).read_all()
+        schema = pa.schema([self.schema.field(name) for name in names])
+        table = pa.Table.from_batches(self._scan(list(names)), schema)
         # Conditions and most of Arrow cannot compute with views.
         return table.cast(pa.schema([_without_views(field) for field in table.schema]))
 
@@ -116,10 +117,16 @@ class VortexTable:
             vortex = import_extra("vortex", "vortex", f"Reading {self.path}")
             options["indices"] = vortex.array(pa.array(rows.astype(np.uint64)))
         done = 0
-        for batch in self._file.to_arrow(projection, **options):
+        for batch in self._scan(projection, **options):
             numbers = np.arange(done, done + batch.num_rows)
             yield (numbers if rows is None else rows[numbers]), batch
             done += batch.num_rows
+
+    def _scan(self, projection: Any, **options: Any) -> Iterator[pa.RecordBatch]:
+        # Not by `to_arrow`, whose stream ends the process where the text of an error has a zero
+        # byte, as that of a damaged file may.
+        for array in self._file.scan(projection, **options):
+            yield pa.RecordBatch.from_struct_array(array.to_arrow_array())
 
     @property
     def _file(self) -> Any:
@@ -137,7 +144,8 @@ class VortexTable:
                 raise SourceError(
                     f"{self.path} was replaced since it was first opened: make the dataset anew."
                 )
-            return vortex.open(self.path)
+            # Otherwise it keeps all segments that it has read, which is the whole file in the end.
+            return vortex.open(self.path, memory_map=True)
 
     def _read_fingerprint(self) -> str:
         """Hash the end of the file.
