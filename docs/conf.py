@@ -35,7 +35,7 @@ suppress_warnings = ["ref.any"]
 nitpick_ignore_regex = [
     (
         "py:.*",
-        r"(abc|accelerate|collections|concurrent|lightning|multiprocessing|numpy|np|os|pathlib|pc)\..*",
+        r"(abc|accelerate|collections|concurrent|datetime|lightning|multiprocessing|numpy|np|os|pathlib|pc)\..*",
     ),
     (
         "py:.*",

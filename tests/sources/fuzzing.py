@@ -104,6 +104,7 @@ def outcome_of(path, images):
         source = open_source(path, "image")
         found = read_images(source)
         source.read_channel_names()
+        list(source.iterate_descriptions())
         for name in source.column_names:
             source.read_column(name)
     except FastLoaderError as error:

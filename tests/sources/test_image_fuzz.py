@@ -94,6 +94,7 @@ def try_reading(open_source, expects_name):
             if num_bytes > 1 << 28:
                 return "too large for memory"  # which a cache refuses by itself
             images = read_all(source)
+            list(source.iterate_descriptions())
     except (SourceError, MissingExtraError) as error:
         told = error
     else:

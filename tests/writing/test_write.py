@@ -1,5 +1,6 @@
 """Tables of images are written bit by bit as they were, whole or not at all."""
 
+import dataclasses
 import os
 import signal
 import subprocess
@@ -9,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import tifffile
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,7 +18,7 @@ from torch.utils.data import TensorDataset
 
 from fastloader import OMEArrowDataset, convert, write_images
 from fastloader.errors import DestinationError, ImageDataError, SettingsError, ShapeError
-from fastloader.sources import PIXEL_TYPES
+from fastloader.sources import PIXEL_TYPES, open_source
 from fastloader.writing import TABLE_FORMATS
 from tests.ome_arrow_tables import ome_arrow_value, random_image, read_as_py
 from tests.ome_arrow_tables import write_images as write
@@ -389,3 +391,40 @@ def test_a_kill_in_the_middle_leaves_what_was_there(tmp_path):
     process.stdout.close()
 
     assert [image.sum() for image in images_in(path)] == [9, 9]
+
+
+@every_format
+def test_what_is_known_of_an_image_goes_from_format_to_format(tmp_path, ending):
+    skip_without_extra(ending)
+    tifffile.imwrite(
+        tmp_path / "a.ome.tif",
+        np.zeros((2, 4, 6), np.uint16),
+        metadata={
+            "axes": "CYX",
+            "Name": "cells",
+            "AcquisitionDate": "2024-03-01T12:30:00",
+            "PhysicalSizeX": 0.5,
+            "PhysicalSizeXUnit": "nm",
+            "Channel": {"Name": ["DNA", "RNA"], "EmissionWavelength": [461, 600]},
+        },
+    )
+    source = open_source(tmp_path / "a.ome.tif")
+    (expected,) = source.iterate_descriptions()
+
+    first = convert(tmp_path / "a.ome.tif", tmp_path / f"one.{ending}")
+    second = convert(first.path, tmp_path / f"two.{ending}")
+
+    (found,) = open_source(second.path).iterate_descriptions()
+    assert found.channels[1].emission_um == pytest.approx(0.6)
+    assert dataclasses.replace(found, channels=()) == dataclasses.replace(expected, channels=())
+
+
+def test_channels_described_in_another_number_than_there_are_are_left_out(tmp_path):
+    value = ome_arrow_value(random_image((1, 2, 1, 4, 3), "uint8", 0), encoding="bytes")
+    value["pixels_meta"]["channels"] *= 2
+    source = write(tmp_path / "source.parquet", [value], encoding="bytes")
+
+    written = convert(source, tmp_path / "out.parquet")
+
+    (found,) = open_source(written.path).iterate_descriptions()
+    assert found.channels == ()

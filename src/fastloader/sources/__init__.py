@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from fastloader._extras import import_extra
 from fastloader.sources._arrow_buffers import release_memory
 from fastloader.sources._conditions import columns_of, matching_rows
+from fastloader.sources._description import ChannelDescription, ImageDescription
 from fastloader.sources._format import Format
 from fastloader.sources._ome_arrow_folder import OmeArrowFolder
 from fastloader.sources._ome_arrow_schema import ome_arrow_type
@@ -27,9 +28,11 @@ if TYPE_CHECKING:
 __all__ = [
     "FORMATS",
     "PIXEL_TYPES",
+    "ChannelDescription",
     "ColumnValues",
     "Format",
     "GroupedSource",
+    "ImageDescription",
     "ImageSource",
     "ImageTable",
     "OmeArrowFolder",

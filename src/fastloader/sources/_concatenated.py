@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from typing import Any, Protocol, TypeAlias
@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow.compute as pc
 
 from fastloader.errors import SourceError
+from fastloader.sources._description import ImageDescription
 from fastloader.sources._ome_arrow_layout import listed
 from fastloader.sources._one_at_a_time import one_at_a_time
 from fastloader.sources._protocol import ColumnValues, ImageSource, ImageTable, WritePixels
@@ -94,6 +95,11 @@ class ConcatenatedSource:
             for number in range(len(self._sources))
             for names in self._use(number).read_channel_names()
         ]
+
+    def iterate_descriptions(self) -> Iterator[ImageDescription]:
+        """Yield what is known of each image beside its pixels, row after row."""
+        for number in range(len(self._sources)):
+            yield from self._use(number).iterate_descriptions()
 
     def read_column(self, name: str) -> ColumnValues:
         """Return the values of a column that holds no images.

@@ -3,8 +3,8 @@
 import hashlib
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from fastloader.errors import SourceError
 from fastloader.sources._decode_job import decode_images
+from fastloader.sources._description import ImageDescription
 from fastloader.sources._protocol import ColumnValues, ImageTable, WritePixels
 from fastloader.sources._text_list import TextList
 
@@ -123,6 +124,22 @@ class ImageFolder(ABC):
         codes, distinct = self._channel_names
         return [distinct[code] for code in codes.tolist()]
 
+    def iterate_descriptions(self) -> Iterator[ImageDescription]:
+        """Yield what is known of each image beside its pixels, row after row.
+
+        ``id`` is the path in the folder, which is unique where what files say seldom is; ``name``
+        what the file says, or its own name.
+        """
+        names = self.read_column("file_name")
+        for row, file_name in enumerate(names):
+            described = self.describe(row)
+            yield replace(
+                described,
+                id=self._paths[row] or str(file_name),
+                name=described.name or str(file_name),
+                image_type="image",
+            )
+
     def read_column(self, name: str) -> ColumnValues:
         """Return the values of a column.
 
@@ -192,6 +209,17 @@ class ImageFolder(ABC):
             on_rows=on_rows,
             num_cores=num_threads,
         )
+
+    @abstractmethod
+    def describe(self, row: int) -> ImageDescription:
+        """Read what the file says of an image beside its pixels.
+
+        Args:
+            row: Its row number.
+
+        Raises:
+            SourceError: If the file cannot be read.
+        """
 
     @abstractmethod
     def decode(self, row: int, out: npt.NDArray[Any], channels: Sequence[int] | None) -> None:

@@ -1,6 +1,7 @@
 """Images whose three colours lie side by side in each pixel, as three channels."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, Literal, Protocol, TypeAlias
 
@@ -9,6 +10,7 @@ import numpy.typing as npt
 import pyarrow.compute as pc
 
 from fastloader.errors import SettingsError
+from fastloader.sources._description import ChannelDescription, ImageDescription
 from fastloader.sources._protocol import ColumnValues, ImageSource, ImageTable, WritePixels
 
 __all__ = ["RGB", "InterleavedSource", "is_interleaved"]
@@ -16,7 +18,8 @@ __all__ = ["RGB", "InterleavedSource", "is_interleaved"]
 Integers: TypeAlias = npt.NDArray[np.int64]
 RGB: TypeAlias = Literal["interleaved"] | None
 
-_COLORS = 3
+_NAMES = ("red", "green", "blue")
+_COLORS = len(_NAMES)
 _BATCH_BYTES = 16 << 20
 
 
@@ -83,8 +86,13 @@ class InterleavedSource:
 
     def read_channel_names(self) -> list[tuple[str | None, ...]]:
         """Return ``("red", "green", "blue")`` for each image; nothing for a row without image."""
-        names = ("red", "green", "blue")
-        return [names if has_image else () for has_image in self._table.has_image.tolist()]
+        return [_NAMES if has_image else () for has_image in self._table.has_image.tolist()]
+
+    def iterate_descriptions(self) -> Iterator[ImageDescription]:
+        """Yield what is known of each image beside its pixels, with channels of these names."""
+        channels = tuple(ChannelDescription(id=name, name=name) for name in _NAMES)
+        for description in self._source.iterate_descriptions():
+            yield replace(description, channels=channels)
 
     def read_column(self, name: str) -> ColumnValues:
         """Return the values of a column that holds no images.

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -15,6 +15,7 @@ from fastloader.errors import ImageDataError, SourceError
 from fastloader.sources._chunk_table import ChunkTable, column_integers, require_columns
 from fastloader.sources._column_values import column_values
 from fastloader.sources._conditions import columns_of, matching_rows
+from fastloader.sources._description import ImageDescription
 from fastloader.sources._jobs import run_job
 from fastloader.sources._ome_arrow_layout import SIZES, listed
 from fastloader.sources._ome_arrow_table import PIXEL_TYPES
@@ -113,6 +114,25 @@ class OmeArrowFolder:
             return [()] * self.num_rows
         texts = self._read_images_column("channels_json").to_pylist()
         return [_channel_names(text) for text in texts]
+
+    def iterate_descriptions(self) -> Iterator[ImageDescription]:
+        """Yield what is known of each image beside its pixels, row after row.
+
+        Raises:
+            SourceError: If the file cannot be read.
+        """
+        leaves = self._images_file.leaf_paths
+        known = [name for name in ("name", "image_type", "channels_json") if name in leaves]
+        with self._images_file.reading():
+            images = self._images_file.open()
+            for batch in images.iter_batches(columns=["image_id", *known], use_threads=False):
+                for row in batch.to_pylist():
+                    meta = {"channels": _channels(row.get("channels_json"))}
+                    yield ImageDescription.of({
+                        **row,
+                        "id": row["image_id"],
+                        "pixels_meta": meta,
+                    })
 
     def read_column(self, name: str) -> ColumnValues:
         """Return the values of a column.
@@ -333,10 +353,17 @@ def _image_table(images: pa.Table, path: str) -> ImageTable:
     return ImageTable(shapes, tuple(PIXEL_TYPES[name] for name in distinct), codes)
 
 
-def _channel_names(text: str | None) -> tuple[str | None, ...]:
+def _channels(text: str | None) -> list[Mapping[str, Any]]:
+    """Return what is said of the channels; nothing if it makes no sense."""
     try:
         channels = json.loads(text or "[]")
-        names = [channel.get("name") for channel in channels]
-    except (ValueError, AttributeError, TypeError):
-        return ()
+    except ValueError:
+        return []
+    if not isinstance(channels, list) or not all(isinstance(one, dict) for one in channels):
+        return []
+    return channels
+
+
+def _channel_names(text: str | None) -> tuple[str | None, ...]:
+    names = (channel.get("name") for channel in _channels(text))
     return tuple(None if name is None else str(name) for name in names)

@@ -14,9 +14,15 @@ import numpy.typing as npt
 
 from fastloader.errors import ImageDataError, SettingsError, SourceError
 from fastloader.sources._axis_names import AxisOrder
+from fastloader.sources._description import ImageDescription
 from fastloader.sources._image_folder import FoundImage, ImageFolder
 from fastloader.sources._jobs import run_job
-from fastloader.sources._ome_zarr_nodes import OmeZarrNode, find_nodes
+from fastloader.sources._ome_zarr_description import (
+    channel_names,
+    describe_attributes,
+    level_scale,
+)
+from fastloader.sources._ome_zarr_nodes import OmeZarrNode, find_nodes, read_attributes
 from fastloader.sources._zarr_array import ZarrArray, parse_array
 from fastloader.sources._zarr_pixels import read_box
 
@@ -105,6 +111,30 @@ class OmeZarrFolder(ImageFolder):
                 stamps.update(line.encode("utf-8", "surrogateescape"))
         return stamps.hexdigest()
 
+    def describe(self, row: int) -> ImageDescription:
+        """Read what the attributes say; see `ImageFolder.describe`.
+
+        Args:
+            row: Its row number.
+
+        Raises:
+            SourceError: If they are gone.
+        """
+        folder, layout = self.file_path(row), self.layout(row)
+        attributes = read_attributes(Path(folder))
+        if attributes is None:
+            raise SourceError(f"{folder} is not there any more.")
+        try:
+            multiscale = attributes["multiscales"][0]
+            level = next(
+                one
+                for one in multiscale["datasets"]
+                if str(one["path"]).strip("/") == layout.level_path
+            )
+            return describe_attributes(attributes, level, _axis_letters(multiscale))
+        except (AttributeError, LookupError, StopIteration, TypeError, ValueError):
+            return ImageDescription()  # the pixels are right whatever else is written
+
     def decode(self, row: int, out: npt.NDArray[Any], channels: Sequence[int] | None) -> None:
         """Read and decode one image; see `ImageFolder.decode`.
 
@@ -164,7 +194,7 @@ class _Look:
             chosen = self._choose_level(multiscale, levels, folder)
             level_path = str(levels[chosen]["path"]).strip("/")
             axes = _axis_letters(multiscale)
-            names = _channel_names(node.attributes)
+            names = channel_names(node.attributes)
         except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
             raise ImageDataError(
                 f"{folder}: its multiscales make no sense ({type(error).__name__}: {error})."
@@ -236,18 +266,8 @@ def _axis_letters(multiscale: Mapping[str, Any]) -> str:
 def _pixel_size(multiscale: Mapping[str, Any], level: Mapping[str, Any]) -> float:
     """Return the larger side of a pixel, from scales of the level and of the whole image."""
     axes = _axis_letters(multiscale)
-    size = np.ones(len(axes))
-    for part in (level, multiscale):
-        for transformation in part.get("coordinateTransformations") or ():
-            if transformation["type"] == "scale":
-                size *= np.array(transformation["scale"], np.float64)
+    size = level_scale(multiscale, level, len(axes))
     return float(max(size[axes.index("Y")], size[axes.index("X")]))
-
-
-def _channel_names(attributes: Mapping[str, Any]) -> tuple[str | None, ...]:
-    channels = (attributes.get("omero") or {}).get("channels") or ()
-    labels = (channel.get("label") for channel in channels)
-    return tuple(None if label is None else str(label) for label in labels)
 
 
 def _list_files(folder: str) -> list[str]:

@@ -9,7 +9,7 @@ from fastloader.errors import ImageDataError, SourceError
 from fastloader.sources._file_search import natural_order, walk_folders
 from fastloader.sources._zarr_array import read_json
 
-__all__ = ["OmeZarrNode", "find_nodes", "is_zarr_node"]
+__all__ = ["OmeZarrNode", "find_nodes", "is_zarr_node", "read_attributes"]
 
 Columns = dict[str, str | int | None]
 
@@ -84,7 +84,7 @@ def find_nodes(root: str) -> list[OmeZarrNode]:
 
 def _images_in(root: Path, path: str, columns: Columns) -> Iterator[OmeZarrNode]:
     """Yield the images of a group, whatever kind it is."""
-    attributes = _read_attributes(root / path)
+    attributes = read_attributes(root / path)
     if attributes is None:
         return
     if "multiscales" in attributes:
@@ -102,7 +102,7 @@ def _images_in(root: Path, path: str, columns: Columns) -> Iterator[OmeZarrNode]
 def _children(root: Path, path: str, attributes: Mapping[str, Any]) -> list[str]:
     """Return the names of a group's groups: of the images of a bioformats2raw collection."""
     if "bioformats2raw.layout" in attributes:
-        listed = (_read_attributes(root / path / "OME") or {}).get("series")
+        listed = (read_attributes(root / path / "OME") or {}).get("series")
         if isinstance(listed, list) and all(isinstance(name, str) for name in listed):
             return listed
     names = [
@@ -132,7 +132,7 @@ def _images_of_plate(
         ) from error
     for well in sorted(wells, key=natural_order):
         inside = _join(path, well)
-        attributes = _read_attributes(root / inside)
+        attributes = read_attributes(root / inside)
         if attributes is None or "well" not in attributes:
             raise SourceError(f"{root / inside} is a well of plate {name!r}, but is not there.")
         more: Columns = {**columns, "plate": str(name)}
@@ -158,7 +158,7 @@ def _images_of_well(
     row, column = (root / path).resolve().parts[-2:]
     for field, acquisition in fields:
         inside = _join(path, field)
-        attributes = _read_attributes(root / inside)
+        attributes = read_attributes(root / inside)
         if attributes is None or "multiscales" not in attributes:
             raise SourceError(f"{root / inside} is a field of a well, but is no image there.")
         place: Columns = {
@@ -187,8 +187,11 @@ def _join(path: str, name: str) -> str:
     return f"{path}/{name}" if path else name
 
 
-def _read_attributes(folder: Path) -> Mapping[str, Any] | None:
+def read_attributes(folder: Path) -> Mapping[str, Any] | None:
     """Return the attributes of a group, those of OME-Zarr 0.5 taken out of their envelope.
+
+    Args:
+        folder: The group; None is returned if it is none.
 
     Raises:
         ImageDataError: If they are no mapping.
@@ -217,7 +220,7 @@ def _nothing_found(folder: Path) -> str:
             f"{folder} is a Zarr array without OME-Zarr metadata, which say what its axes are: "
             f"give the group above it, if that has multiscales."
         )
-    attributes = _read_attributes(folder) or {}
+    attributes = read_attributes(folder) or {}
     groups = sorted(entry.name for entry in folder.iterdir() if is_zarr_node(entry))
     has = f"the attributes {', '.join(map(repr, attributes)) or 'none'}"
     return (

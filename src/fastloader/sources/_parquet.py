@@ -1,6 +1,6 @@
 """Images in a Parquet file: streamed by record batches, rows found by row group."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fastloader.errors import ImageDataError, SourceError
+from fastloader.sources._description import ImageDescription
 from fastloader.sources._location import PathLike, StorageOptions
 from fastloader.sources._ome_arrow_layout import (
     PLANE_PLACE,
@@ -141,6 +142,14 @@ class ParquetSource:
             SourceError: If the file cannot be read.
         """
         return self._columns.read_channel_names(self._column)
+
+    def iterate_descriptions(self) -> Iterator[ImageDescription]:
+        """Yield what is known of each image beside its pixels, row after row.
+
+        Raises:
+            SourceError: If the file cannot be read.
+        """
+        return self._columns.iterate_descriptions(self._column)
 
     def read_column(self, name: str) -> ColumnValues:
         """Return the values of a column that holds no images.

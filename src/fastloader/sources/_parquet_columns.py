@@ -1,6 +1,6 @@
 """Columns of a Parquet file that hold no images, those of its partition among them."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import reduce
 from operator import and_
 from typing import Any, TypeAlias
@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from fastloader.errors import SourceError
 from fastloader.sources._column_values import channel_names, column_values
 from fastloader.sources._conditions import columns_of, explaining, scan_condition
+from fastloader.sources._description import ImageDescription, described_fields, described_images
 from fastloader.sources._ome_arrow_layout import listed
 from fastloader.sources._parquet_handle import ParquetHandle
 from fastloader.sources._protocol import ColumnValues
@@ -20,6 +21,8 @@ from fastloader.sources._protocol import ColumnValues
 __all__ = ["ParquetColumns"]
 
 Integers: TypeAlias = npt.NDArray[np.int64]
+
+_META_ROWS = 4096
 
 
 class ParquetColumns:
@@ -94,6 +97,22 @@ class ParquetColumns:
             for batch in self._file.open().iter_batches(columns=leaves, use_threads=False):
                 names += channel_names(batch.column(0))
         return names
+
+    def iterate_descriptions(self, image_column: str) -> Iterator[ImageDescription]:
+        """Yield what is known of each image beside its pixels, row after row.
+
+        Args:
+            image_column: Name of the column.
+
+        Raises:
+            SourceError: If the file cannot be read.
+        """
+        with self._file.reading():
+            file = self._file.open()
+            kind = file.schema_arrow.field(image_column).type
+            wanted = [f"{image_column}.{name}" for name in described_fields(kind)]
+            for batch in file.iter_batches(_META_ROWS, columns=wanted, use_threads=False):
+                yield from described_images(batch.column(0))
 
     def find_rows(self, condition: pc.Expression) -> Integers:
         """Return the numbers of the rows that meet a condition, ascending.

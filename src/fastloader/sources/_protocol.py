@@ -1,11 +1,13 @@
 """What every source of images can do, whatever its format."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
+
+from fastloader.sources._description import ImageDescription
 
 if TYPE_CHECKING:  # takes a while to import, and processes that decode images go without
     import pyarrow.compute as pc
@@ -82,6 +84,10 @@ class ImageSource(Protocol):
 
     def read_channel_names(self) -> list[tuple[str | None, ...]]:
         """Return the names of the channels of each image; of none for a row without image."""
+        ...
+
+    def iterate_descriptions(self) -> Iterator[ImageDescription]:
+        """Yield what is known of each image beside its pixels, row after row, read as asked."""
         ...
 
     def read_column(self, name: str) -> ColumnValues:

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from fastloader.errors import SourceError
 from fastloader.sources._column_values import channel_names, column_values
 from fastloader.sources._conditions import columns_of, matching_rows
+from fastloader.sources._description import ImageDescription, described_fields, described_images
 from fastloader.sources._interleaved import RGB, InterleavedSource, is_interleaved
 from fastloader.sources._ome_arrow_layout import (
     ColumnLayout,
@@ -124,6 +125,16 @@ class TableSource:
         for _, column in self._batches(("pixels_meta",), None, _META_ROWS):
             names += channel_names(column)
         return names
+
+    def iterate_descriptions(self) -> Iterator[ImageDescription]:
+        """Yield what is known of each image beside its pixels, row after row.
+
+        Raises:
+            SourceError: If the table cannot be read.
+        """
+        fields = described_fields(self._table.schema.field(self._column).type)
+        for _, column in self._batches(fields, None, _META_ROWS):
+            yield from described_images(column)
 
     def read_column(self, name: str) -> ColumnValues:
         """Return the values of a column that holds no images.

@@ -10,10 +10,11 @@ import numpy.typing as npt
 
 from fastloader.errors import SourceError
 from fastloader.sources._axis_names import StackAxis
+from fastloader.sources._description import ImageDescription
 from fastloader.sources._file_search import TIFF_SUFFIXES, file_columns, find_files
 from fastloader.sources._image_folder import FoundImage, ImageFolder
 from fastloader.sources._jobs import run_job
-from fastloader.sources._tiff_layout import TiffChoice, TiffLayout, read_layout
+from fastloader.sources._tiff_layout import TiffChoice, TiffLayout, open_series, read_layout
 from fastloader.sources._tiff_pixels import read_pixels
 
 __all__ = ["TiffFolder"]
@@ -74,6 +75,28 @@ class TiffFolder(ImageFolder):
                 f"({', '.join(TIFF_SUFFIXES[:2])}) in it or its subfolders."
             )
         super().__init__(root, _look_at_all(root, names, choice, num_cores))
+
+    def describe(self, row: int) -> ImageDescription:
+        """Read what the OME header says, if there is one; see `ImageFolder.describe`.
+
+        Args:
+            row: Its row number.
+        """
+        layout: TiffLayout = self.layout(row)
+        with open_series(self.file_path(row), layout.choice) as (file, series):
+            header = file.ome_metadata
+            finest = file.series[layout.choice.series]
+            shrunk = {
+                axis.lower(): finest.shape[finest.axes.index(axis)] / size
+                for axis, size in zip(series.axes, series.shape, strict=True)
+                if axis in "XYZ" and axis in finest.axes
+            }
+        if header is None:
+            return ImageDescription()
+        # Child processes that decode go without it.
+        from fastloader.sources._ome_xml import describe_ome_xml  # noqa: PLC0415
+
+        return describe_ome_xml(header, layout.choice.series).shrunk(shrunk)
 
     def decode(self, row: int, out: npt.NDArray[Any], channels: Sequence[int] | None) -> None:
         """Read and decode one image; see `ImageFolder.decode`.

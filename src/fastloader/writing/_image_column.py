@@ -1,6 +1,7 @@
 """Images as OME-Arrow structs: byte chunks in their own pixel type."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -8,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from fastloader.errors import ShapeError
-from fastloader.sources import PIXEL_TYPES, ome_arrow_type
+from fastloader.sources import PIXEL_TYPES, ImageDescription, ome_arrow_type
 
 __all__ = ["VERSION", "Image", "image_column"]
 
@@ -20,9 +21,7 @@ VERSION = "0.1.0"
 
 
 def image_column(
-    images: Sequence[Image | None],
-    names: Sequence[str | None],
-    channel_names: Sequence[Sequence[str | None]],
+    images: Sequence[Image | None], descriptions: Sequence[ImageDescription], first_row: int
 ) -> pa.StructArray:
     """Return images as a column.
 
@@ -31,26 +30,29 @@ def image_column(
 
     Args:
         images: Pixels with axes T, C, Z, Y, X, any numbers; None for a row without image.
-        names: What to call each image.
-        channel_names: Names of each image's channels, all or none.
+        descriptions: What is known of each beside its pixels; channels of all or none.
+        first_row: Number of the first row, from which ids and names are made where there are
+            none.
 
     Raises:
-        ShapeError: If an image has other axes, no pixels, or names for other channels.
+        ShapeError: If an image has other axes, no pixels, or other channels than described.
     """
     kind = ome_arrow_type(encoding="bytes")
     is_there = np.array([image is not None for image in images], np.bool_)
     filled = [np.zeros((1, 1, 1, 1, 1), np.uint8) if one is None else one for one in images]
-    for image, labels in zip(filled, channel_names, strict=True):
-        _check(image, labels)
+    for image, description in zip(filled, descriptions, strict=True):
+        _check(image, description)
     shapes = np.array([image.shape for image in filled], np.int64).reshape(-1, 5)
     length = len(images)
+    named = [
+        replace(one, id=one.id or str(row), name=one.name or one.id or str(row))
+        for row, one in enumerate(descriptions, first_row)
+    ]
     values = {
         "type": pa.repeat("ome.arrow", length),
         "version": pa.repeat(VERSION, length),
-        "id": pa.array(names, pa.string()),
-        "name": pa.array(names, pa.string()),
-        "image_type": pa.repeat("image", length),
-        "pixels_meta": _pixels_meta(filled, shapes, channel_names),
+        **_column_of(named, ("id", "name", "image_type", "acquisition_datetime")),
+        "pixels_meta": _pixels_meta(filled, shapes, descriptions),
         "chunk_grid": _chunk_grid(shapes),
         "chunks": _chunks(filled, shapes, is_there),
         "planes": _lists(np.zeros(length, np.int64), kind.field("planes").type, {}),
@@ -58,38 +60,48 @@ def image_column(
     return _struct(kind, length, values, mask=None if is_there.all() else pa.array(~is_there))
 
 
-def _check(image: Image, channel_names: Sequence[str | None]) -> None:
+def _column_of(records: Iterable[Any], names: Iterable[str]) -> dict[str, list[Any]]:
+    """Return attributes of objects as columns."""
+    records = list(records)
+    return {name: [getattr(record, name) for record in records] for name in names}
+
+
+def _check(image: Image, description: ImageDescription) -> None:
     if image.ndim != 5 or not image.size or image.dtype.name not in PIXEL_TYPES:
         raise ShapeError(
             f"Expected an image with axes T, C, Z, Y, X, each of size 1 or more, and one of the "
             f"types {', '.join(PIXEL_TYPES)}, but got {image.dtype.name} of shape "
             f"{image.shape}."
         )
-    if len(channel_names) not in {0, image.shape[1]}:
+    names = [channel.name for channel in description.channels]
+    if len(names) not in {0, image.shape[1]}:
         raise ShapeError(
-            f"An image of {image.shape[1]} channels cannot have the channel names "
-            f"{list(channel_names)}: expected one each, or none."
+            f"An image of {image.shape[1]} channels cannot have the channel names {names}: "
+            f"expected one each, or none."
         )
 
 
 def _pixels_meta(
     images: Sequence[Image],
     shapes: npt.NDArray[np.int64],
-    channel_names: Sequence[Sequence[str | None]],
+    descriptions: Sequence[ImageDescription],
 ) -> pa.StructArray:
     kind = ome_arrow_type(encoding="bytes").field("pixels_meta").type
     sizes = {f"size_{axis}": shapes[:, place] for place, axis in enumerate("tczyx")}
-    channels = {
-        "id": [str(number) for labels in channel_names for number in range(len(labels))],
-        "name": [label for labels in channel_names for label in labels],
-    }
-    counts = np.array([len(labels) for labels in channel_names], np.int64)
+    channel_type = kind.field("channels").type
+    channels = _column_of(
+        (channel for one in descriptions for channel in one.channels),
+        channel_type.value_type.names,
+    )
+    counts = np.array([len(one.channels) for one in descriptions], np.int64)
+    physical = [f"physical_size_{axis}" for axis in "xyz"]
     values = {
         "dimension_order": pa.array(
             ["XYCT" if z == 1 else "XYZCT" for z in shapes[:, 2]], pa.string()
         ),
         "type": pa.array([image.dtype.name for image in images], pa.string()),
-        "channels": _lists(counts, kind.field("channels").type, channels),
+        "channels": _lists(counts, channel_type, channels),
+        **_column_of(descriptions, [*physical, *(f"{size}_unit" for size in physical)]),
     }
     return _struct(kind, len(images), {**values, **sizes})
 

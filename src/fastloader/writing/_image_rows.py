@@ -1,7 +1,7 @@
 """Images to write, a few rows at a time: from a source, an array or a dataset."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, Protocol, TypeAlias
 
@@ -12,7 +12,12 @@ import torch
 from fastloader._machine import read_machine
 from fastloader.errors import SettingsError, ShapeError
 from fastloader.shm import MemoryFile, MemoryWriter
-from fastloader.sources import ColumnValues, ImageSource
+from fastloader.sources import (
+    ChannelDescription,
+    ColumnValues,
+    ImageDescription,
+    ImageSource,
+)
 from fastloader.writing._image_column import Image
 
 __all__ = ["ImageRows", "RowBlock", "SampleRows", "SourceRows", "default_axes"]
@@ -28,8 +33,8 @@ class RowBlock:
 
     images: Sequence[Image | None]
     """Pixels with axes T, C, Z, Y, X; None for a row without image."""
-    channel_names: Sequence[Sequence[str | None]]
-    """Of each image; none at all if they have no names."""
+    descriptions: Sequence[ImageDescription]
+    """What is known of each image beside its pixels."""
     columns: Mapping[str, ColumnValues] = field(default_factory=dict)
     """Values of the other columns."""
 
@@ -66,7 +71,6 @@ class SourceRows:
         """
         self._source = source
         self._table = source.read_table()
-        self._channel_names = source.read_channel_names()
         self._columns = {name: source.read_column(name) for name in source.column_names}
 
     @property
@@ -85,11 +89,23 @@ class SourceRows:
         Args:
             num_rows: Rows of each block but the last.
         """
+        descriptions = self._source.iterate_descriptions()
         for start in range(0, self.num_rows, num_rows):
             rows = np.arange(start, min(start + num_rows, self.num_rows))
             part = slice(start, start + len(rows))
             columns = {name: values[part] for name, values in self._columns.items()}
-            yield RowBlock(self._decode(rows), self._channel_names[part], columns)
+            described = list(islice(descriptions, len(rows)))
+            yield RowBlock(self._decode(rows), self._fit(rows, described), columns)
+
+    def _fit(
+        self, rows: Integers, descriptions: list[ImageDescription]
+    ) -> list[ImageDescription]:
+        """Leave out channels that are described in another number than there are."""
+        numbers = self._table.shapes[rows, 1].tolist()
+        return [
+            one if len(one.channels) == number else replace(one, channels=())
+            for one, number in zip(descriptions, numbers, strict=True)
+        ]
 
     def _decode(self, rows: Integers) -> list[Image | None]:
         table = self._table
@@ -146,7 +162,13 @@ class SampleRows:
             )
         self._samples = samples
         self._axes = axes
-        self._channel_names = list(channel_names or ())
+        self._description = ImageDescription(
+            image_type="image",
+            channels=tuple(
+                ChannelDescription(id=str(number), name=name)
+                for number, name in enumerate(channel_names or ())
+            ),
+        )
         self._columns = columns
         self._num_rows = len(samples) if isinstance(samples, Sized) else None
         for name, values in columns.items():
@@ -189,7 +211,7 @@ class SampleRows:
             for name in samples[0][1]:
                 columns[name] = [beside[name] for _, beside in samples]
             images = [image for image, _ in samples]
-            yield RowBlock(images, [self._channel_names] * len(images), columns)
+            yield RowBlock(images, [self._description] * len(images), columns)
             start += len(samples)
 
     def _parts(self, sample: Any) -> tuple[Image, dict[str, Any]]:

@@ -217,13 +217,12 @@ class _Stream:
 
     def _batch(self, block: RowBlock) -> pa.RecordBatch:
         first = self.num_images
-        names = [str(row) for row in range(first, first + len(block.images))]
         if _IMAGE_COLUMN in block.columns:
             raise SettingsError(
                 f"A column beside the images is called {_IMAGE_COLUMN!r}, as the column of the "
                 f"images will be: rename it."
             )
-        columns = {_IMAGE_COLUMN: image_column(block.images, names, block.channel_names)}
+        columns = {_IMAGE_COLUMN: image_column(block.images, block.descriptions, first)}
         for name, values in block.columns.items():
             columns[name] = self._column(name, values)
         return pa.RecordBatch.from_pydict(columns)
