@@ -1,14 +1,14 @@
 """How much faster is a transform of a whole batch than one image after the other?
 
-256 images of 3 x 64 x 64, float32 and uint16, in one process with one thread, as a worker has
-it. Each transform has two rows: its images one by one, each with its key as a dataset makes it,
-then collated by torch, which is what the loop of a stock loader does; and the batch at once, in
-memory that is used again, as in a `FastLoader`. Both give the same tensor. The last rows do the
-same with `Augment`, and the first show what the key of a sample costs.
-
-    python benchmarks/bench_augment.py --json benchmarks/results/<date>-<machine>/augment.json
-
-`--threads 2` measures with that many threads of torch.
+Question: images per second of each transform, its images one by one or the batch at once.
+Held fixed: 256 images of 3 x 64 x 64, float32 and uint16, in one process with one thread, as a worker
+    has it; both ways give the same tensor. `--threads 2` measures with that many threads of torch.
+Baseline: images one by one, each with its key as a dataset makes it, then collated by torch, which is
+    what the loop of a stock loader does.
+Method: the batch at once is made in memory that is used again, as in a `FastLoader`. The last rows do
+    the same with `Augment`, and the first show what the key of a sample costs.
+Losing cases: none known; gamma and blur, which compute much for each pixel, gain the least.
+Command: python benchmarks/bench_augment.py --json benchmarks/results/<date>-<machine>/augment.json
 """
 
 import time

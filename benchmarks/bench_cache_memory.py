@@ -1,19 +1,17 @@
 """How many copies of the decoded pixels do two ranks with two workers each hold together?
 
-Each rank is a process that inherits nothing, as a launcher would start it: it builds its own
-dataset, and its loader starts two workers by fork, forkserver or spawn, which read every image.
-Then the memory of all processes is summed up (PSS: a page that n processes map counts 1/n in
-each), but for pages of program files, which other programs of the machine share. The same is done over a sixteenth of the images, so that what interpreters, libraries and
-batches take drops out:
-
-    copies = (memory of many - memory of few) / (pixels of many - pixels of few)
-
-Held fixed: 16-bit images of 512 x 512, batches of 4, two ranks, two workers each. Compared: the
-cache in shared memory, the one on disk, and a dataset by hand that holds its images in an array,
-in a stock DataLoader.
-
-    python benchmarks/bench_cache_memory.py --json \
-        benchmarks/results/<date>-<machine>/cache-memory.json
+Question: copies = (memory of many - memory of few) / (pixels of many - pixels of few), where many are
+    all images and few a sixteenth of them, so that interpreters, libraries and batches drop out.
+Held fixed: 16-bit images of 512 x 512, batches of 4, two ranks, two workers each. A rank is a process
+    that inherits nothing, as a launcher would start it: it builds its own dataset, and its loader
+    starts two workers by fork, forkserver or spawn, which read every image.
+Baseline: a dataset by hand that holds its images in an array, in a stock DataLoader, against the cache
+    in shared memory and the one on disk.
+Method: the memory of all processes is summed up (PSS: a page that n processes map counts 1/n in each),
+    but for pages of program files, which other programs of the machine share. A run stops with an
+    error if a cache is held more than 1.05 times.
+Losing cases: none; the caches are there to be held once.
+Command: python benchmarks/bench_cache_memory.py --json benchmarks/results/<date>-<machine>/cache-memory.json
 """
 
 import argparse

@@ -10,6 +10,7 @@ Baseline: the source with one core. All cores decode as many images for each cor
     zarr) counts, so longer work comes nearer. Beside other work, compare CPU times.
 Method: bare is tifffile or zarr in a plain loop that throws the pixels away, one core, a quarter of
     the images.
+Losing cases: many cores and little work, where starting the children is a part that shows.
 Command: python benchmarks/bench_image_folders.py --json benchmarks/results/<date>-<machine>/image-folders.json
 """
 

@@ -1,15 +1,16 @@
 """How near does preloading OME-Arrow images come to what reading the file costs anyway?
 
-Real crops (data/nf1_cells.parquet, repeated; tiled and cut for the large ones), as lists of
-numbers and as bytes, zstd, row groups of 64 and 8; decoded by one thread, behind which ours
-writes with another where there is a second core. Three comparisons:
-
-* extraction: pixels of a table in memory, by ``as_py`` (the baseline) and by ours;
-* file to cache: a bare streaming read of the same child columns (the baseline: it decodes and
-  throws away), `OMEArrowDataset`, and ``as_py`` for lists of small images;
-* peak memory while preloading, over the size of the cache, in a fresh process.
-
-    python benchmarks/bench_preload.py --json benchmarks/results/<date>-<machine>/preload.json
+Question: images per second from a table in memory, and from the file to the cache; and the peak of memory
+    while preloading, over the size of the cache, in a fresh process.
+Held fixed: real crops (data/nf1_cells.parquet, repeated; tiled and cut for the large ones), as lists of
+    numbers and as bytes, zstd, row groups of 64 and 8; decoded by one thread, behind which ours
+    writes with another where there is a second core.
+Baseline: ``as_py`` for pixels of a table in memory; for files a bare streaming read of the same child
+    columns, which decodes and throws away.
+Method: ``as_py`` from the file to images is there as well for lists of small images, as the public
+    benchmark of OME-Arrow does it.
+Losing cases: bytes, which are decoded faster than the system gives fresh pages to keep them in.
+Command: python benchmarks/bench_preload.py --json benchmarks/results/<date>-<machine>/preload.json
 """
 
 import multiprocessing

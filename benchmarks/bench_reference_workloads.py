@@ -9,6 +9,7 @@ Baseline: the fastest of the fixed settings, found by trying all of them in the 
 Method: tune and the making of loaders are preparation; a run is one epoch. A shuffled order would
     make epochs of uneven samples differ, so it is that of the dataset.
 Result: `x baseline` of at least 0.9 means within 10 % of the best, 1 or more no later than stock.
+Losing cases: work so small that an epoch ends before the number of workers is settled.
 Command: python benchmarks/bench_reference_workloads.py --json reference_workloads.json
 """
 

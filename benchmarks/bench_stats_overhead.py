@@ -1,15 +1,13 @@
 """What does measuring itself cost a loader for each batch?
 
-Held fixed: the loader, its dataset and the process. The notes that ``loader.stats`` takes of a batch are
-taken many times over and compared with what a whole batch costs, in CPU seconds of this process:
-the difference of passes with and without notes is smaller than their spread.
-
-Losing case: a batch that is ready in a few microseconds, from data in memory, spends several per
-cent of them on the notes; anything that is read, decoded or copied does not notice.
-
-Command::
-
-    python benchmarks/bench_stats_overhead.py --json benchmarks/results/DATE-MACHINE/stats.json
+Question: the cost of the notes that ``loader.stats`` takes of a batch, next to that of the batch.
+Held fixed: the loader, its dataset and the process.
+Baseline: what a whole batch costs, in CPU seconds of this process.
+Method: the notes are taken many times over, since the difference of passes with and without them is
+    smaller than their spread.
+Losing cases: a batch that is ready in a few microseconds, from data in memory, spends several per cent
+    of them on the notes; anything that is read, decoded or copied does not notice.
+Command: python benchmarks/bench_stats_overhead.py --json benchmarks/results/<date>-<machine>/stats.json
 """
 
 import argparse

@@ -1,25 +1,22 @@
 """How near does each table format come to its own bare read, from file to shared cache?
 
-Real crops (data/nf1_cells.parquet) laid side by side to images of 3 x 512 x 512 uint16, each crop
-scaled by a factor of its own so that none repeats; as lists of numbers and as bytes; written with
-each format's defaults (Parquet: zstd), row groups and record batches of 8. For each:
-
-* bare: the library's own stream of the same child columns, decoded and dropped (the baseline);
-* bare and kept: the same stream, its pixels copied once to fresh shared memory, as any cache
-  must: taking fresh pages of a memory file costs this kernel about ten times what copying costs,
-  and more than decoding bytes does. For Arrow IPC, where a bare read of mapped pages does nothing
-  at all, this is the only floor there is;
-* ours: `OMEArrowDataset`, which finds, checks and keeps all pixels.
-
-All on one core (this process is bound to it). Random rows of Parquet, each the way readers of
-OME-Arrow take (its row group and `as_py`), against
-
-* bare: its row group's chunks, decoded and dropped, which no reader can do without;
-* ours: 16 rows in one read without a cache;
-* ours, kept: all rows one by one in random order with ``preload=False, cache="shared"``, where the
-  first row of some row groups (8 MB of pixels) decodes the others with it.
-
-    python benchmarks/bench_tables.py --json benchmarks/results/<date>-<machine>/tables.json
+Question: images per second from each format to memory that is kept, and random rows of Parquet.
+Held fixed: real crops (data/nf1_cells.parquet) laid side by side to images of 3 x 512 x 512 uint16, each
+    crop scaled by a factor of its own so that none repeats; as lists of numbers and as bytes; written
+    with each format's defaults (Parquet: zstd), row groups and record batches of 8. All on one core
+    (this process is bound to it).
+Baseline: bare is the library's own stream of the same child columns, decoded and dropped. For rows, it
+    is what readers of OME-Arrow do: the row group of each, and `as_py`.
+Method: bare and kept is the same stream, its pixels copied once to fresh shared memory, as any cache
+    must: taking fresh pages of a memory file costs this kernel about ten times what copying costs,
+    and more than decoding bytes does. For Arrow IPC, where a bare read of mapped pages does nothing
+    at all, this is the only floor there is. Ours is `OMEArrowDataset`, which finds, checks and keeps
+    all pixels. For rows, bare is the chunks of a row group, decoded and dropped, which no reader can
+    do without; ours are 16 rows in one read without a cache; ours, kept, are all rows one by one in
+    random order with ``preload=False, cache="shared"``, where the first row of some row groups (8 MB
+    of pixels) decodes the others with it.
+Losing cases: checking and keeping costs more than a bare read wherever decoding is cheap.
+Command: python benchmarks/bench_tables.py --json benchmarks/results/<date>-<machine>/tables.json
 """
 
 import importlib
