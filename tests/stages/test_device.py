@@ -1,5 +1,6 @@
 """Batches arrive on the device as they were made, while later ones overwrite nothing."""
 
+import logging
 import os
 
 import pytest
@@ -7,6 +8,7 @@ import torch
 
 from fastloader import FastLoader
 from fastloader.datasets import Augment
+from fastloader.stages import lock_pages
 from fastloader.transforms import RandomFlip
 from tests.engine.datasets import Images
 
@@ -170,10 +172,26 @@ def test_data_that_does_not_fit_is_copied_batch_by_batch(monkeypatch, caplog):
     assert "resident" in caplog.text
 
 
+def test_memory_that_cannot_be_locked_is_copied_all_the_same(monkeypatch, caplog):
+    def refuse(address, size_bytes):
+        # Of memory that is not there: what CUDA says then must not reach who comes next.
+        return lock_pages(1 << 46, size_bytes)
+
+    monkeypatch.setattr("fastloader._epoch.lock_pages", refuse)
+    loader = FastLoader(Images(64, shape=(3, 224, 224)), 4, num_workers=2, device="cuda")
+
+    with caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            for images, labels in loader:
+                assert torch.equal(images[:, 0, 0, 0], labels.float())
+
+    assert caplog.text.count("cannot be locked") == 1
+
+
 @pytest.mark.stress
 def test_no_slot_is_overwritten_while_its_copy_is_under_way():
     data = Images(250, shape=(3, 224, 224), dtype=torch.uint8)
-    order = [number % 250 for number in range(8 * 10_000)]
+    order = [number % 250 for number in range(8 * 100_000)]
     loader = FastLoader(data, 8, sampler=order, num_workers=8, device="cuda")
     busy = torch.rand(4096, 4096, device="cuda")
     wrong = torch.zeros((), dtype=torch.int64, device="cuda")

@@ -5,6 +5,7 @@ import mmap
 import weakref
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import NamedTuple, TypeAlias
 
 from fastloader.shm._memory_file import MemoryFile
@@ -17,6 +18,7 @@ LARGEST_SHARED_EXTENT_BYTES = 64 << 20
 FEWEST_SPARE = 2  # who has so many free slots gives one to whoever has none
 SLACK = 17 / 16  # lets batches of slightly uneven size settle on one slot size
 MADV_REMOVE = getattr(mmap, "MADV_REMOVE", None)
+MADV_POPULATE_WRITE = 23  # of Linux 5.14; not in `mmap`
 
 Lease: TypeAlias = "ctypes.Array[ctypes.c_char]"
 """Buffer over a slot. The slot returns to its arena when the last user of the buffer is gone."""
@@ -63,13 +65,14 @@ class _Extent:
 class Slot:
     """A part of the arena in this process; holds one batch at a time."""
 
-    __slots__ = ("_extent", "place", "user")
+    __slots__ = ("_extent", "place", "user", "was_leased")
 
     def __init__(self, extent: _Extent, place: SlotPlace) -> None:
         self._extent = extent
         self.place = place
         self.user = 0
         """Who writes to it, by a number of the owner's choice."""
+        self.was_leased = False
 
     def buffer(self) -> Lease:
         """Return a new buffer over the slot's bytes."""
@@ -113,10 +116,11 @@ class Arena:
     The first page is for the owner's own use: see `ArenaView.control`.
 
     Args:
-        pin: Locks each extent when the first batch in it is handed out, so that a device can
-            read it without a copy. Not before: memory that nobody has written to would be made
-            and zeroed by that, in the consumer's time instead of in the workers'. Memory that is
-            locked is not given back before its extent is gone.
+        pin: Locks each extent when the second batch of a slot in it is handed out, so that a
+            device can read it without a copy. Locking takes as long as a copy of memory that is
+            not locked, and several times as long while workers write to fresh memory, as they do
+            at first: in a short run it would never pay. Memory that is locked is not given back
+            before its extent is gone.
 
     **Processes:** made and closed by the consumer of the batches; workers map the same file
     through `ArenaView`. Finalizers of leases run in any thread and only append to a deque.
@@ -164,7 +168,9 @@ class Arena:
 
     def lease(self, slot: Slot) -> Lease:
         """Return a buffer over a lent slot that gives the slot back when it is gone."""
-        slot.lock()
+        if slot.was_leased:
+            slot.lock()
+        slot.was_leased = True
         buffer = slot.buffer()
         # At exit the process's memory goes as a whole: finalizers would only cost time.
         weakref.finalize(buffer, self._free[slot.user].append, slot).atexit = False
@@ -223,23 +229,35 @@ class ArenaView:
     def __init__(self, file: MemoryFile) -> None:
         self._file = file
         self._extents: dict[int, mmap.mmap] = {}
+        self._populated: set[int] = set()  # slots, by where they begin in the file
         self._newest_slot_bytes = 0
         self.control = mmap.mmap(file.fileno(), PAGE_BYTES)
         """The first page: what the owner tells its workers without a message."""
 
     def slot(self, place: SlotPlace) -> memoryview:
-        """Return the bytes of a slot."""
+        """Return the bytes of a slot, to be written to."""
         extent = self._extents.get(place.extent_offset_bytes)
         if extent is None:
             if place.size_bytes > self._newest_slot_bytes:
                 # The arena lends no smaller slots any more.
                 self._newest_slot_bytes = place.size_bytes
                 self._extents.clear()
+                self._populated.clear()
             extent = mmap.mmap(
                 self._file.fileno(), place.extent_size_bytes, offset=place.extent_offset_bytes
             )
             self._extents[place.extent_offset_bytes] = extent
+        if place.size_bytes > FIRST_SLOT_BYTES:  # made for batches of this size
+            self._populate(extent, place)
         return memoryview(extent)[place.offset_bytes : place.offset_bytes + place.size_bytes]
+
+    def _populate(self, extent: mmap.mmap, place: SlotPlace) -> None:
+        """Ask for all pages of a slot at once: faulting in one after the other takes longer."""
+        start = place.extent_offset_bytes + place.offset_bytes
+        if start not in self._populated:
+            self._populated.add(start)
+            with suppress(OSError, ValueError):  # an older kernel, or no Linux
+                extent.madvise(MADV_POPULATE_WRITE, place.offset_bytes, place.size_bytes)
 
 
 def _whole_pages(size_bytes: int) -> int:

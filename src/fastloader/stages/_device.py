@@ -1,7 +1,10 @@
 """Copies batches to a device on a stream of its own, one ahead of the consumer."""
 
+import logging
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
@@ -13,6 +16,8 @@ from fastloader.typing import Batch
 
 __all__ = ["MOST_UNDER_WAY", "DeviceStream", "lock_pages", "recorded"]
 
+logger = logging.getLogger("fastloader")
+
 AHEAD = 2
 MOST_UNDER_WAY = 6
 """Copies that may be queued at once. A training loop that runs ahead of its device would else
@@ -23,7 +28,8 @@ def lock_pages(address: int, size_bytes: int) -> Callable[[], None]:
     """Lock memory of our own for copies to a CUDA device.
 
     Torch keeps no account of such memory: only `DeviceStream`, which holds it until its copies
-    are over, may copy from it.
+    are over, may copy from it. Where the system does not allow it, copies are slower, and a
+    warning says so once.
 
     Args:
         address: Of the first byte, at the start of a page.
@@ -33,12 +39,32 @@ def lock_pages(address: int, size_bytes: int) -> Callable[[], None]:
         What unlocks the memory; to be called while it is mapped.
     """
     runtime = torch.cuda.cudart()  # type: ignore[no-untyped-call]
-    torch.cuda.check_error(runtime.cudaHostRegister(address, size_bytes, 0))
+    try:
+        torch.cuda.check_error(runtime.cudaHostRegister(address, size_bytes, 0))
+    except torch.cuda.CudaError as error:
+        _forget_last_error()
+        _warn_unlocked(str(error))
+        return lambda: None
 
     def unlock() -> None:
         runtime.cudaHostUnregister(address)
 
     return unlock
+
+
+def _forget_last_error() -> None:
+    """Let CUDA report an error that was dealt with here, not whoever launches a kernel next."""
+    with suppress(RuntimeError):
+        torch.zeros((), device="cuda").add_(1)
+
+
+@cache
+def _warn_unlocked(reason: str) -> None:
+    logger.warning(
+        "Memory of batches cannot be locked for the device (%s), so copying them takes several "
+        "times as long. Raise the limit of locked memory (ulimit -l).",
+        reason,
+    )
 
 
 class _Source(NamedTuple):
