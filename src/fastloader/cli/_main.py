@@ -5,17 +5,17 @@ import json
 import sys
 from collections.abc import Sequence
 
-from fastloader.cli import _completion, _convert, _doctor, _tune
+from fastloader.cli import _bench, _completion, _convert, _doctor, _profile, _tune
 from fastloader.errors import FastLoaderError
 
-__all__ = ["FAILED", "INTERRUPTED", "main"]
+__all__ = ["FAILED", "INTERRUPTED", "main", "make_parser"]
 
 FAILED = 1
 """Exit code when the subcommand could not do its work, or found something wrong; 2 is argparse's for a wrong usage."""
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells have it."""
 
-_COMMANDS = (_doctor, _tune, _convert, _completion)
+_COMMANDS = (_doctor, _tune, _bench, _profile, _convert, _completion)
 """Modules with ``add_parser`` and ``run``, in the order of the help."""
 
 

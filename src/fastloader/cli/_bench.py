@@ -1,0 +1,108 @@
+"""``fastloader bench``: settings of one dataset compared, as a table and a picture."""
+
+import argparse
+import inspect
+from typing import Any
+
+from fastloader.cli._report import Report
+from fastloader.cli._target import add_target, load_step, load_target
+from fastloader.errors import SettingsError
+
+__all__ = ["add_parser", "parse_settings", "run"]
+
+
+def add_parser(subparsers: Any) -> argparse.ArgumentParser:
+    """Add the subcommand's arguments.
+
+    Args:
+        subparsers: What `argparse.ArgumentParser.add_subparsers` gave.
+    """
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "bench",
+        help="compare settings for a dataset, or measure a loader",
+        description=(
+            "Measure loaders over a dataset in turns: those of --set, or FastLoader's own choice "
+            "beside no workers and a stock DataLoader. A loader is measured as it is."
+        ),
+    )
+    add_target(parser)
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE[,...]",
+        help="settings to compare, as num_workers=2,workers=threads; may be given several times",
+    )
+    parser.add_argument("--batch-size", type=int, metavar="N", default=1, help="of a dataset")
+    parser.add_argument(
+        "--seconds", type=float, default=5.0, help="for each setting, in all; default: 5"
+    )
+    parser.add_argument("--rounds", type=int, default=3, metavar="N", help="default: 3")
+    parser.add_argument("--plot", metavar="FILE.png", help="draw the rates")
+    parser.add_argument("--quiet", action="store_true", help="show no progress bar")
+    return parser
+
+
+def run(arguments: argparse.Namespace) -> Report:
+    """Measure, and tell what came out.
+
+    Args:
+        arguments: As parsed.
+
+    Raises:
+        SettingsError: If there are settings beside a loader.
+    """
+    from torch.utils.data import DataLoader  # noqa: PLC0415 - help needs no torch
+
+    from fastloader.tuning import compare_settings, plot_comparison  # noqa: PLC0415
+
+    target = load_target(arguments.target)
+    settings: dict[str, Any] = {text: parse_settings(text) for text in arguments.set}
+    options = {"batch_size": arguments.batch_size}
+    if isinstance(target, DataLoader):
+        if settings:
+            raise SettingsError(f"{arguments.target} is a loader: --set needs a dataset.")
+        settings, options = {arguments.target: target}, {}
+    elif not settings:
+        stock: Any = DataLoader(target, arguments.batch_size)
+        settings = {
+            "automatic": {},
+            "no workers": {"num_workers": 0},
+            "stock DataLoader": stock,
+        }
+    result = compare_settings(
+        target,
+        settings,
+        step=load_step(arguments.step),
+        seconds=arguments.seconds,
+        num_rounds=arguments.rounds,
+        progress=False if arguments.quiet else "auto",
+        **options,
+    )
+    if arguments.plot is not None:
+        plot_comparison(result, arguments.plot)
+    return Report(str(result), {"loaders": result.as_dict()})
+
+
+def parse_settings(text: str) -> dict[str, Any]:
+    """Return options of a loader.
+
+    Args:
+        text: As ``num_workers=2,workers=threads``.
+
+    Raises:
+        SettingsError: If it is of another form, or no option has the name.
+    """
+    from fastloader import FastLoader  # noqa: PLC0415 - help needs no torch
+
+    options = {}
+    known = inspect.signature(FastLoader).parameters
+    for part in text.split(","):
+        name, sign, value = part.strip().partition("=")
+        if not (name and sign):
+            raise SettingsError(f"--set {text}: expected NAME=VALUE, separated by commas.")
+        if name not in known:
+            raise SettingsError(f"--set {text}: FastLoader has no option {name}.")
+        words = {"true": True, "false": False, "none": None}
+        options[name] = int(value) if value.isdecimal() else words.get(value.lower(), value)
+    return options

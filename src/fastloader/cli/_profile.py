@@ -1,0 +1,55 @@
+"""``fastloader profile``: what makes a loader slow, and what to write against it."""
+
+import argparse
+import sys
+from typing import Any
+
+from fastloader.cli._report import Report
+from fastloader.cli._target import add_target, load_step, load_target
+
+__all__ = ["add_parser", "run"]
+
+
+def add_parser(subparsers: Any) -> argparse.ArgumentParser:
+    """Add the subcommand's arguments.
+
+    Args:
+        subparsers: What `argparse.ArgumentParser.add_subparsers` gave.
+    """
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "profile",
+        help="say what makes a loader slow, and what to write against it",
+        description=(
+            "Measure a loader, or a FastLoader over a dataset, and say what makes it slow. Exit "
+            "code 1 if something does."
+        ),
+    )
+    add_target(parser)
+    parser.add_argument("--batch-size", type=int, metavar="N", default=1, help="of a dataset")
+    parser.add_argument("--seconds", type=float, default=5.0, help="for all of it; default: 5")
+    parser.add_argument("--quiet", action="store_true", help="do not say how long it takes")
+    return parser
+
+
+def run(arguments: argparse.Namespace) -> Report:
+    """Look, and tell what was found.
+
+    Args:
+        arguments: As parsed.
+    """
+    from torch.utils.data import DataLoader  # noqa: PLC0415 - help needs no torch
+
+    from fastloader import FastLoader, diagnose  # noqa: PLC0415
+    from fastloader.measuring import BenchmarkResult  # noqa: PLC0415
+
+    target = load_target(arguments.target)
+    loader: Any = (
+        target if isinstance(target, DataLoader) else FastLoader(target, arguments.batch_size)
+    )
+    if sys.stderr.isatty() and not arguments.quiet:
+        print(f"Measuring for about {arguments.seconds:g} s.", file=sys.stderr)
+    diagnosis = diagnose(loader, step=load_step(arguments.step), seconds=arguments.seconds)
+    table = BenchmarkResult({arguments.target: (diagnosis.measurement,)})
+    return Report(
+        f"{table}\n\n{diagnosis}", diagnosis.as_dict(), exit_code=0 if diagnosis.is_sound else 1
+    )

@@ -1,0 +1,94 @@
+"""fastloader bench and profile: what they print and return."""
+
+import json
+import sys
+
+import pytest
+
+from fastloader.cli import main
+
+MODULE = """
+import time
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+def make():
+    return TensorDataset(torch.zeros(64, 3))
+
+def make_loader():
+    return DataLoader(make(), 16)
+
+def step(batch):
+    time.sleep(0.001)
+"""
+QUICK = ["--batch-size=8", "--seconds=0.1", "--rounds=1"]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    (tmp_path / "cli_bench.py").write_text(MODULE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    yield tmp_path
+    sys.modules.pop("cli_bench", None)
+
+
+def test_a_dataset_is_measured_beside_a_stock_loader(capsys):
+    assert main(["bench", "cli_bench:make", *QUICK]) == 0
+
+    lines = capsys.readouterr().out.splitlines()
+    assert [line[:16].strip() for line in lines[1:]] == [
+        "automatic",
+        "no workers",
+        "stock DataLoader",
+    ]
+
+
+def test_settings_are_compared_as_json_and_drawn(folder, capsys):
+    pytest.importorskip("matplotlib")
+    sets = ["--set", "num_workers=0", "--set", "num_workers=0,drop_last=true,transport=torch"]
+
+    assert main(["bench", "cli_bench:make", *QUICK, *sets, "--json", "--plot=b.png"]) == 0
+
+    printed = json.loads(capsys.readouterr().out)
+    assert list(printed["loaders"]) == sets[1::2]
+    assert (folder / "b.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_loader_is_measured_as_it_is(capsys):
+    assert main(["bench", "cli_bench:make_loader", *QUICK[1:]]) == 0
+    assert capsys.readouterr().out.count("cli_bench:make_loader") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["bench", "cli_bench:make", "--set", "fast"], "expected NAME=VALUE"),
+        (["bench", "cli_bench:make_loader", "--set", "num_workers=1"], "--set needs a dataset"),
+        (["bench", "cli_bench:make", "--rounds=0"], "There must be a round"),
+        (["bench", "cli_bench:make", "--set", "workers=ants"], "ants"),
+        (["bench", "cli_bench:make", "--set", "nosuch=1"], "has no option nosuch"),
+        (["profile", "cli_bench:nosuch"], "cannot be imported"),
+    ],
+)
+def test_an_error_is_one_line_and_exit_code_1(arguments, message, capsys):
+    assert main(arguments) == 1
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("target", ["make", "make_loader"])
+def test_profile_judges_a_loader(target, capsys):
+    command = ["profile", f"cli_bench:{target}", "--step=cli_bench:step", "--seconds=0.3"]
+    code = main(command)
+
+    printed = capsys.readouterr().out
+    assert f"cli_bench:{target}" in printed
+    assert code == (0 if "Nothing to complain about" in printed else 1)
+
+
+def test_profile_as_json(capsys):
+    code = main(["profile", "cli_bench:make", "--seconds=0.2", "--json"])
+
+    printed = json.loads(capsys.readouterr().out)
+    assert code == (0 if printed["is_sound"] else 1)
+    assert printed["measurement"]["num_batches"] > 1
