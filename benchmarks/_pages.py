@@ -1,9 +1,10 @@
 """Turn the results of a benchmark into Markdown tables."""
 
-from collections.abc import Iterator, Mapping
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-__all__ = ["baseline_of", "describe_machine", "is_limit", "label_of", "rate_of", "tables_of", "write_tables"]  # fmt: skip
+__all__ = ["baseline_of", "describe_machine", "is_limit", "label_of", "rate_of", "read_results", "tables_of", "write_tables"]  # fmt: skip
 
 _RATES = {
     "samples_per_second": "samples/s",
@@ -14,6 +15,36 @@ _SHARED = {
     *_RATES, "wall_seconds", "cpu_seconds", "page_faults", "page_faults_per_batch",
     "cpu_seconds_per_batch",
 }  # fmt: skip
+
+
+def read_results(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what was measured by name, whichever way a script wrote it; empty if it has none."""
+    results = document.get("results")
+    if isinstance(results, dict):
+        return results
+    if isinstance(document.get("runs"), dict):
+        return {
+            name: {key: statistics.median(run[key] for run in runs) for key in runs[0]}
+            for name, runs in document["runs"].items()
+        }
+    if isinstance(document.get("cells"), list):
+        return _sum_up_cells(document["cells"])
+    return {}
+
+
+def _sum_up_cells(cells: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    found = {}
+    for num_workers in sorted({cell["num_workers"] for cell in cells}):
+        some = [cell for cell in cells if cell["num_workers"] == num_workers]
+        ratios = [cell["ratio"] for cell in some]
+        found[f"{num_workers} workers"] = {
+            "cells": len(some),
+            "cells behind": sum(cell["is_behind"] for cell in some),
+            "x stock, median": statistics.median(ratios),
+            "x stock, lowest": min(ratios),
+            "x stock, highest": max(ratios),
+        }
+    return found
 
 
 def tables_of(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

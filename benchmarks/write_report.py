@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from _pages import describe_machine, write_tables
+from _pages import describe_machine, read_results, write_tables
 
 __all__ = ["Report", "find_results", "outdated", "write_page"]
 
@@ -67,8 +67,9 @@ def find_results() -> list[Report]:
     for path in sorted(RESULTS.glob("*/*.json")):
         text = path.read_text(encoding="utf-8")
         document = json.loads(text)
+        document["results"] = read_results(document)
         script = re.search(r"bench_\w+", document.get("command", ""))
-        if script is None or not isinstance(document.get("results"), dict):
+        if script is None or not document["results"]:
             continue  # of another program, such as the demo
         machine = re.sub(r"^\d{4}-\d\d-\d\d-", "", path.parent.name)
         digest = hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -86,7 +87,7 @@ _ORDER = (
     "bench_in_memory", "bench_transport", "bench_decode", "bench_epochs", "bench_startup",
     "bench_held_data", "bench_items", "bench_loaders", "bench_training", "bench_tables",
     "bench_preload", "bench_image_folders", "bench_cache_memory", "bench_augment",
-    "bench_statistics", "bench_device",
+    "bench_statistics", "bench_device", "bench_multiscale", "bench_cells",
 )  # fmt: skip
 
 
