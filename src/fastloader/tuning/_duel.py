@@ -12,6 +12,8 @@ __all__ = ["Duel", "Pace", "fight"]
 _MOST_ROUNDS = 6
 _CLEAR_GAIN = 1.25
 _CLEAR_LOSS = 0.85
+_NO_GAIN = 1.02
+"""No round of three was better than this: the rest would not make it worth while."""
 _HOPELESS = 0.5
 
 
