@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from fastloader._settings import LoaderSettings
     from fastloader._split import split
     from fastloader.datasets import OMEArrowDataset
-    from fastloader.measuring import benchmark, diagnose
+    from fastloader.measuring import benchmark, diagnose, find_batch_size
     from fastloader.mixing import MixedLoader
     from fastloader.sampling import (
         ClassBalancedSampler,
@@ -48,6 +48,7 @@ __all__ = [
     "diagnose",
     "errors",
     "evaluation_loader",
+    "find_batch_size",
     "seed_everything",
     "split",
     "train_loader",
@@ -74,6 +75,7 @@ _HOMES = {
     "SubsetSampler": "fastloader.sampling",
     "WeightedSampler": "fastloader.sampling",
     "evaluation_loader": "fastloader._presets",
+    "find_batch_size": "fastloader.measuring",
     "OMEArrowDataset": "fastloader.datasets",
     "seed_everything": "fastloader._seeding",
     "split": "fastloader._split",

@@ -17,10 +17,12 @@ Each inherits from `FastLoaderError` and from the standard type that a caller wo
     ├── WorkerDiedError       RuntimeError   a worker process that ended by itself
     ├── WorkerTimeoutError    RuntimeError   a batch that did not come in time
     ├── TuningError           RuntimeError   a loader that cannot be measured
+    ├── BatchSizeError        MemoryError    no batch size whose step fits into memory
     └── DatasetCheckError     AssertionError a dataset that breaks its contract
 """
 
 __all__ = [
+    "BatchSizeError",
     "DatasetCheckError",
     "DestinationError",
     "EmptyEpochError",
@@ -98,6 +100,10 @@ class WorkerTimeoutError(FastLoaderError, RuntimeError):
 
 class TuningError(FastLoaderError, RuntimeError):
     """A loader cannot be measured, because its dataset raises, say."""
+
+
+class BatchSizeError(FastLoaderError, MemoryError):
+    """Not even the smallest batch size fits into memory."""
 
 
 class DatasetCheckError(FastLoaderError, AssertionError):

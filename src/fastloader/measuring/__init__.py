@@ -1,5 +1,6 @@
 """Measures loaders of any kind, compares them, and says what makes them slow."""
 
+from fastloader.measuring._batch_size import find_batch_size
 from fastloader.measuring._benchmark import BenchmarkResult, benchmark
 from fastloader.measuring._causes import Cause, Finding
 from fastloader.measuring._diagnose import Diagnosis, diagnose
@@ -15,5 +16,6 @@ __all__ = [
     "Measurement",
     "benchmark",
     "diagnose",
+    "find_batch_size",
     "measure_loader",
 ]
