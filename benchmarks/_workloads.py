@@ -98,11 +98,11 @@ def _in_memory(num_samples: int) -> TensorDataset:
 
 
 WORKLOADS: Mapping[str, Workload] = {
-    "in memory": Workload(_in_memory, 500_000, 256, "a row of a TensorDataset"),
-    "cheap items": Workload(CheapItems, 100_000, 64, "some 5 us"),
-    "decoding": Workload(DecodedImages, 160, 16, "8 ms of zlib and NumPy"),
-    "slow storage": Workload(SlowStorage, 400, 16, "5 ms of waiting"),
-    "uneven items": Workload(UnevenItems, 1_280, 16, "0.2 ms of Python, or 10 ms in one of 16"),
-    "huge batches": Workload(HugeItems, 160, 16, "3 MB, batches of 50 MB"),
+    "in memory": Workload(_in_memory, 300_000, 256, "a row of a TensorDataset"),
+    "cheap items": Workload(CheapItems, 60_000, 64, "some 5 us"),
+    "decoding": Workload(DecodedImages, 128, 4, "8 ms of zlib and NumPy"),
+    "slow storage": Workload(SlowStorage, 256, 8, "5 ms of waiting"),
+    "uneven items": Workload(UnevenItems, 1_024, 16, "0.2 ms of Python, or 10 ms in one of 16"),
+    "huge batches": Workload(HugeItems, 256, 16, "3 MB, batches of 50 MB"),
 }
 """By name."""

@@ -64,6 +64,14 @@ def test_a_dataset_that_holds_itself_comes_to_an_end():
     assert describe(dataset)
 
 
+def test_deeply_nested_lists_do_not_multiply_without_end():
+    nested = 1
+    for _ in range(8):
+        nested = [nested] * 100
+
+    assert len(json.dumps(describe(nested))) < 50_000
+
+
 def test_what_cannot_tell_its_state_is_described_by_its_attributes():
     class Locked(Files):
         def __getstate__(self):

@@ -15,8 +15,8 @@ from fastloader._lengths import length_if_known
 __all__ = ["describe"]
 
 _DEPTH = 5
-_LONGEST = 32
-"""Elements of a container that are looked at."""
+_LONGEST = 4
+"""Elements of a container that are looked at: nested ones multiply."""
 
 _LONG_TEXT = 1000
 

@@ -136,7 +136,7 @@ def test_datasets_smaller_than_a_measurement_are_read_again_and_again(batch_size
 def test_any_dataset_and_any_loader_can_be_tuned(source):
     report = quick(source, save=False)
 
-    assert {row.outcome for row in report.rows} & {"slower", "no gain worth it", "better"}
+    assert report.best.rate > 0
     assert not any(row.outcome.startswith("failed") for row in report.rows)
 
 

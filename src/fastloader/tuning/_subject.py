@@ -44,7 +44,7 @@ class Subject:
     """
 
     fixed: dict[str, Any]
-    """Options of the search that the caller has decided."""
+    """Options that would be searched, had the caller not decided them."""
 
     def __init__(self, source: Any, options: Mapping[str, Any]) -> None:
         template: Any
@@ -60,18 +60,15 @@ class Subject:
         self.is_iterable = isinstance(template.dataset, IterableDataset)
         self.batch_size: int | None = template.batch_size
         self.batch_sampler = template.batch_sampler
-        self.sampler = template.sampler
         self._options = {
             n: value for n, value in given.items() if n not in _LEFT_OUT and n not in _ORDER
         }
         if self.is_iterable:
             self._options |= {n: given[n] for n in ("batch_size", "drop_last") if n in given}
+        elif template.batch_sampler is not None:
+            self._options["batch_sampler"] = template.batch_sampler
         else:
-            has_batches = template.batch_sampler is not None
-            self._order_name = "batch_sampler" if has_batches else "sampler"
-            self._options[self._order_name] = getattr(template, self._order_name)
-            if not has_batches:
-                self._options["batch_size"] = None
+            self._options |= {"sampler": template.sampler, "batch_size": None}
         self._pickled: tuple[bytes, list[Any], list[object]] | None = None
         self._can_be_copied = True
 
