@@ -17,6 +17,7 @@ from fastloader._buffers import Allocator, BufferPool
 from fastloader._crew import Crew
 from fastloader._epochs import BegunEpoch
 from fastloader._fingerprint import fingerprint
+from fastloader._forecast import Forecaster
 from fastloader._isolation import DrawingHabits
 from fastloader._iterator import LoaderIterator
 from fastloader._keeper import PoolKeeper
@@ -95,6 +96,7 @@ class EpochOpener:
         self._habits = DrawingHabits()
         self._sends_batches = True
         self._num_needed = 1
+        self._forecaster = Forecaster()
         self.residence = Residence()
 
     def open(self, loader: Any, begun: BegunEpoch, began: float) -> LoaderIterator:
@@ -205,6 +207,9 @@ class EpochOpener:
                 next_worker=begun.next_worker,
                 deliveries=deliveries,
                 skipped=self._facts.skipped,
+                forecast=partial(
+                    self._forecaster.forecast, loader, plan, begun.epoch + 1, dataset_state
+                ),
                 may_grow=lambda: fingerprint(plan.dataset) == dataset_state,
                 maker=maker if self._facts.chose_workers else None,
             ),
@@ -282,7 +287,7 @@ def _iterator(
         reported_length=reported_length(loader),
         processes=list(processes),
         transform=loader.device_transform,
-        on_end=_ignore if on_end is None else on_end,
+        on_end=on_end or (lambda _is_healthy: None),  # nothing else outlives an epoch
         deliveries=deliveries,
         position=begun.position,
         order=begun.order.batches,
@@ -311,10 +316,6 @@ def _sample_counter(loader: Any) -> Callable[[Any, Batch], int]:
     if isinstance(loader.dataset, IterableDataset):
         return lambda indices, batch: count_samples(batch, len(indices))
     return lambda indices, _batch: len(indices)
-
-
-def _ignore(_is_healthy: bool) -> None:
-    """Nothing outlives an epoch without workers."""
 
 
 def _plan_of(loader: Any) -> FetchPlan:

@@ -120,6 +120,7 @@ def start(pool, order, **options):
         "skipped": [],
         "maker": None,
         "may_grow": lambda: True,
+        "forecast": lambda: None,
         "deliveries": deque(),
     }
     return PoolRun(pool, DrawnBatches(iter(order)), RunOptions(**{**values, **options}))

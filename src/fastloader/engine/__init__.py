@@ -3,6 +3,7 @@
 from fastloader.engine._counters import RunCounters
 from fastloader.engine._delivery import Deliveries, Delivery
 from fastloader.engine._fetch import FetchPlan, SkippedSample
+from fastloader.engine._head_start import Forecast
 from fastloader.engine._inprocess import BatchMaker, InProcessRun
 from fastloader.engine._merged import MergedRun
 from fastloader.engine._pool import PoolOptions, WorkerPool
@@ -17,6 +18,7 @@ __all__ = [
     "Deliveries",
     "Delivery",
     "FetchPlan",
+    "Forecast",
     "InProcessRun",
     "MergedRun",
     "PoolOptions",

@@ -10,7 +10,7 @@ from itertools import takewhile
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 from operator import attrgetter
-from typing import NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from fastloader._ranks import Ranks
 from fastloader.engine._fetch import FetchPlan
@@ -37,9 +37,11 @@ from fastloader.engine._worker import RUN_BYTES, WorkerSetup, run_worker
 from fastloader.shm._arena import Arena, ArenaView, Pin, Slot
 from fastloader.shm._memory_file import MemoryFile
 
+if TYPE_CHECKING:
+    from fastloader.engine._head_start import HeadStart
+
 __all__ = ["Death", "Event", "PoolOptions", "WorkerPool", "WorkerReply"]
 
-NO_RUN = -1
 LEAVE_SECONDS = 0.15  # for workers to finish what they do; then they are ended
 END_SECONDS = 0.3
 STACK_BYTES = 1 << 16
@@ -109,9 +111,13 @@ class WorkerPool:
         self.arena = Arena(options.pin)
         self.live_state = LiveState(None, None)
         """What the workers' copies of a `LiveDataset` were last told."""
+        self.head_start: HeadStart | None = None
+        """Of the run that begins next."""
+        self.is_predictable = True
+        """False once a head start was not what its run began with."""
         self._owner_pid = os.getpid()
         self._control = ArenaView(self.arena.file).control
-        self._runs = NO_RUN
+        self._runs = -1
         self._abandoned: dict[tuple[int, int], list[Slot]] = {}
         self._is_closed = False
         self._selector = selectors.DefaultSelector()
@@ -156,15 +162,24 @@ class WorkerPool:
             self.send(self.num_live - 1, Leave())
             self._leaving.append(self._members.pop())
 
-    def begin_run(self) -> int:
-        """Cancel what is left of earlier runs and return the number of a new one."""
+    def reserve_run(self) -> int:
+        """Return the number of a run that begins later; its tasks may be sent now."""
         self._runs += 1
-        self._tell_run(self._runs)
         return self._runs
+
+    def begin_run(self, run: int | None = None) -> int:
+        """Cancel what is left of earlier runs and return the number of this one.
+
+        Args:
+            run: From `reserve_run`; None takes a new number.
+        """
+        number = self.reserve_run() if run is None else run
+        self._tell_run(number)
+        return number
 
     def cancel_run(self) -> None:
         """Make workers skip the tasks that wait in their pipes."""
-        self._tell_run(NO_RUN)
+        self._tell_run(self._runs + 1)
 
     def send(self, worker: int, order: Order) -> None:
         """Send an order; never waits. To a dead worker nothing is sent."""
@@ -206,6 +221,19 @@ class WorkerPool:
         if reply.kind not in {ReplyKind.SKIPPED, ReplyKind.UNSHARDED}:
             for slot in self._abandoned.pop((reply.run, reply.number), ()):
                 self.arena.give_back(slot)
+
+    def put_aside(self, worker: int, reply: Reply) -> None:
+        """Take a reply to a task that is not of the run under way."""
+        if self.head_start is not None and reply.run == self.head_start.scope.run:
+            self.head_start.keep(worker, reply)
+        else:
+            self.settle(reply)
+
+    def cancel_head_start(self) -> None:
+        """Forget what was sent for the next run."""
+        if self.head_start is not None:
+            self.head_start.cancel()
+            self.head_start = None
 
     def restart(self, worker: int) -> None:
         """Put a new process in the place of a dead one."""

@@ -5,25 +5,27 @@ import pickle
 import time
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from fastloader._queue_state import QueueState
 from fastloader.engine._counters import RunCounters
 from fastloader.engine._death import describe_death
 from fastloader.engine._delivery import Delivery
 from fastloader.engine._fetch import AllSkippedError, SkippedSample
+from fastloader.engine._head_start import HeadStart
 from fastloader.engine._inprocess import BatchMaker
 from fastloader.engine._lookahead import Lookahead
 from fastloader.engine._messages import LiveState, Reply, ReplyKind, Resume, SlotOffer, Task
 from fastloader.engine._packing import unpack
+from fastloader.engine._patience import Patience
+from fastloader.engine._pending import Pending, Scope, send_task
 from fastloader.engine._pool import Death, Event, WorkerPool
 from fastloader.engine._remote_errors import unpack_error
 from fastloader.engine._run_options import RunOptions
 from fastloader.engine._shares import warn_of_drops, warn_of_repeats
 from fastloader.engine._team import Team
 from fastloader.engine._turns import Turns
-from fastloader.engine._wording import name_samples
-from fastloader.errors import WorkerDiedError, WorkerTimeoutError
+from fastloader.engine._whereabouts import place_of, whereabouts
+from fastloader.errors import WorkerDiedError
 from fastloader.sampling._drawn import Drawn
 from fastloader.shm._arena import Slot
 from fastloader.typing import Batch
@@ -37,17 +39,6 @@ COPIED_BYTES = 1 << 16
 a million tiny batches does not hold a million slots."""
 
 _ERRORS = {ReplyKind.ERROR, ReplyKind.UNPICKLABLE}
-
-
-@dataclass
-class _Pending:
-    """A task that was sent and whose batch the consumer has not got."""
-
-    task: Task
-    worker: int
-    slot: Slot
-    sampler_state: bytes | None
-    reply: Reply | None = None
 
 
 class PoolRun:
@@ -64,26 +55,28 @@ class PoolRun:
         self._pool = pool
         self._order = order
         self._options = options
-        self._run = pool.begin_run()
-        self._pending: dict[int, _Pending] = {}  # in the order in which they were sent
+        self._pending: dict[int, Pending] = {}  # in the order in which they were sent
         self._arrived: deque[int] = deque()  # numbers in the order of their replies
         self._num_workers = pool.options.num_workers
         self._lookahead = Lookahead(options.prefetch_factor, options.budget_bytes)
-        self._turns = Turns(
-            self._num_workers,
-            in_turn=options.in_order and pool.staffing is None,
-            is_iterable=options.is_iterable,
-            most_each=options.prefetch_factor,
-            first=options.next_worker,
-        )
+        head_start = self._take_head_start()
+        self._turns = self._make_turns() if head_start is None else head_start.turns
         self._order_is_ended = False
         self._is_closed = False
         self._num_dropped = 0
         self.counters = RunCounters.of_workers(self._num_workers)
         """What happened so far."""
         self._team = Team(pool, self._turns, self._lookahead, options.may_grow)
+        self._scope = Scope(
+            pool.begin_run(None if head_start is None else head_start.scope.run),
+            options.epoch,
+            options.base_seed,
+        )
+        self._resume_streams()  # before any task, and events may be followed by tasks
+        if head_start is not None:
+            self._pending = head_start.pending
+            self._handle([*head_start.replies])
         self._handle(pool.wait(0))  # slots of a run that was broken off come back
-        self._resume_streams()
         self._submit()
 
     def __next__(self) -> Batch:
@@ -145,10 +138,10 @@ class PoolRun:
                 continue  # all its samples were skipped: the next one may have arrived
             self._deliver(pending, has_batch=False)
             if reply is not None and reply.kind in _ERRORS:
-                raise unpack_error(reply.body, self._place_of(pending))
+                raise unpack_error(reply.body, place_of(self._pool, pending))
         return []
 
-    def _deliver(self, pending: _Pending, *, has_batch: bool) -> None:
+    def _deliver(self, pending: Pending, *, has_batch: bool) -> None:
         point = pending.reply.point if pending.reply is not None else b""
         self._options.deliveries.append(
             Delivery(
@@ -173,17 +166,18 @@ class PoolRun:
         if self._is_closed:
             return
         self._is_closed = True
+        self._pool.cancel_head_start()
         self._pool.cancel_run()
         # A worker may still write to the slot of the task it is at: slots come back with the
         # replies, which the next run of the pool collects.
         for number, pending in self._pending.items():
             if pending.reply is None:
-                self._pool.abandon(self._run, number, pending.slot)
+                self._pool.abandon(self._scope.run, number, pending.slot)
             else:
                 self._pool.arena.give_back(pending.slot)
         self._pending.clear()
 
-    def _next_arrived(self) -> _Pending | None:
+    def _next_arrived(self) -> Pending | None:
         if not self._options.in_order:
             return self._pending.pop(self._arrived.popleft()) if self._arrived else None
         first = next(iter(self._pending.values()), None)
@@ -200,6 +194,28 @@ class PoolRun:
 
     # Sending
 
+    def _make_turns(self) -> Turns:
+        return Turns(
+            self._num_workers,
+            in_turn=self._options.in_order and self._pool.staffing is None,
+            is_iterable=self._options.is_iterable,
+            most_each=self._options.prefetch_factor,
+            first=self._options.next_worker,
+        )
+
+    def _take_head_start(self) -> HeadStart | None:
+        """Go on with what was sent before, if it is what this run begins with."""
+        head_start, self._pool.head_start = self._pool.head_start, None
+        if head_start is None:
+            return None
+        if self._live_state() != self._pool.live_state:
+            head_start.cancel()
+            return None
+        options = self._options
+        is_right, self._order = head_start.match(self._order, options.epoch, options.base_seed)
+        self._pool.is_predictable = is_right
+        return head_start if is_right else None
+
     def _submit(self) -> None:
         while len(self._pending) < self._limit() and not self._order_is_ended:
             worker = self._turns.choose()
@@ -209,20 +225,22 @@ class PoolRun:
                 drawn = next(self._order)
             except StopIteration:
                 self._order_is_ended = True
-                return
+                self._begin_head_start()
+                break
             self._send_live_state()
-            slot = self._pool.arena.lend(worker)
-            task = Task(
-                self._run,
-                self._turns.number(worker) if self._options.is_iterable else drawn.number,
-                drawn.indices,
-                self._options.epoch,
-                self._options.base_seed,
-                slot.place,
+            number = self._turns.number(worker) if self._options.is_iterable else drawn.number
+            self._pending[number] = send_task(
+                self._pool, self._turns, worker, self._scope, drawn, number
             )
-            self._pending[task.number] = _Pending(task, worker, slot, drawn.sampler_state)
-            self._turns.begin(worker)
-            self._pool.send(worker, task)
+        if self._pool.head_start is not None:
+            self._pool.head_start.submit(self._limit() - len(self._pending))
+
+    def _begin_head_start(self) -> None:
+        forecast = self._options.forecast() if self._pool.is_predictable else None
+        if forecast is not None and not self._is_closed:
+            turns = self._make_turns()
+            turns.num_open = self._turns.num_open
+            self._pool.head_start = HeadStart(self._pool, turns, forecast)
 
     def _limit(self) -> int:
         return self._lookahead.limit(self._turns.num_open, self._pool.arena.slot_bytes)
@@ -237,27 +255,22 @@ class PoolRun:
             self._pool.send(worker, Resume(point))
 
     def _send_live_state(self) -> None:
-        state = LiveState(self._options.live_state(), self._options.dataset_epoch)
+        state = self._live_state()
         if state != self._pool.live_state:
             self._pool.live_state = state
             for worker in range(self._pool.num_live):
                 self._pool.send(worker, state)
 
+    def _live_state(self) -> LiveState:
+        return LiveState(self._options.live_state(), self._options.dataset_epoch)
+
     # Receiving
 
     def _receive(self) -> None:
-        started = time.monotonic()
-        patience = self._options.stall_seconds
-        while not (events := self._wait(self._time_left(started, patience))):
-            waited = time.monotonic() - started
-            timeout = self._options.timeout_seconds
-            if timeout and waited >= timeout:
-                raise WorkerTimeoutError(
-                    f"DataLoader timed out after {timeout:g} seconds. {self._whereabouts()}"
-                )
-            if waited >= patience:
-                patience *= 2
-                logger.warning("No batch for %.0f seconds. %s", waited, self._whereabouts())
+        options = self._options
+        patience = Patience(options.timeout_seconds, options.stall_seconds, self._whereabouts)
+        while not (events := self._wait(patience.seconds_left)):
+            patience.check()
         self._handle(events)
 
     def _wait(self, seconds: float) -> list[Event]:
@@ -275,12 +288,6 @@ class PoolRun:
             else:
                 self._take(event.worker, event.reply)
 
-    def _time_left(self, started: float, patience: float) -> float:
-        limit = patience
-        if self._options.timeout_seconds:
-            limit = min(limit, self._options.timeout_seconds)
-        return max(0.0, started + limit - time.monotonic())
-
     def _take(self, worker: int, reply: Reply) -> None:
         if reply.kind is ReplyKind.NOT_STARTED:
             raise unpack_error(reply.body, f"DataLoader worker {worker}, which did not start")
@@ -288,8 +295,8 @@ class PoolRun:
             self._team.welcome()
             self._submit()
             return
-        if reply.run != self._run:
-            self._pool.settle(reply)
+        if reply.run != self._scope.run:
+            self._pool.put_aside(worker, reply)
             return
         self.counters.add_work(worker, reply.busy_seconds, reply.cpu_seconds)
         if reply.kind is ReplyKind.SKIPPED:
@@ -311,14 +318,16 @@ class PoolRun:
         if not self._options.in_order:
             self._arrived.append(reply.number)
 
-    def _offer_larger_slot(self, pending: _Pending, reply: Reply) -> None:
+    def _offer_larger_slot(self, pending: Pending, reply: Reply) -> None:
         arena = self._pool.arena
         arena.require(reply.needed_bytes)
         # Parts of the batch may lie in the old slot until the worker has moved them: it may be
         # lent again once the batch has come.
-        self._pool.abandon(self._run, reply.number, pending.slot)
+        self._pool.abandon(self._scope.run, reply.number, pending.slot)
         pending.slot = arena.lend(pending.worker)
-        self._pool.send(pending.worker, SlotOffer(self._run, reply.number, pending.slot.place))
+        self._pool.send(
+            pending.worker, SlotOffer(self._scope.run, reply.number, pending.slot.place)
+        )
 
     def _end_worker(self, worker: int, reply: Reply) -> None:
         self._turns.end(worker)
@@ -337,7 +346,11 @@ class PoolRun:
 
     # Trouble
 
+    def _whereabouts(self) -> str:
+        return whereabouts(self._pool, self._pending.values())
+
     def _bury(self, worker: int) -> None:
+        self._pool.cancel_head_start()
         if self._turns.is_done(worker):
             return
         lost = [
@@ -376,23 +389,3 @@ class PoolRun:
         self._pool.arena.trim(self._num_kept())
         if self._options.is_iterable and self._options.drop_last:
             warn_of_drops(self._num_dropped, self._num_workers)
-
-    def _place_of(self, pending: _Pending) -> str:
-        process = self._pool.processes[pending.worker]
-        return (
-            f"DataLoader worker {pending.worker} (pid {process.pid}), rank "
-            f"{self._pool.options.ranks.rank}, batch {pending.task.number} of epoch "
-            f"{self._options.epoch}, {name_samples(pending.task.indices)}"
-        )
-
-    def _whereabouts(self) -> str:
-        parts = []
-        waiting = [p for p in self._pending.values() if p.reply is None]
-        for worker in sorted({p.worker for p in waiting}):
-            first = next(p for p in waiting if p.worker == worker)
-            parts.append(
-                f"Worker {worker} (pid {self._pool.processes[worker].pid}) is to make batch "
-                f"{first.task.number}, {name_samples(first.task.indices)}. It is here:\n"
-                f"{self._pool.stack_of(worker)}"
-            )
-        return "\n".join(parts)

@@ -6,6 +6,7 @@ from typing import Any
 
 from fastloader.engine._delivery import Deliveries
 from fastloader.engine._fetch import SkippedSample
+from fastloader.engine._head_start import Forecast
 from fastloader.engine._inprocess import BatchMaker
 from fastloader.engine._stream_point import StreamPoint
 
@@ -43,6 +44,8 @@ class RunOptions:
     """Takes what became of the tasks whose batches were handed out, or that had none."""
     skipped: list[SkippedSample]
     """Takes the samples that were left out."""
+    forecast: Callable[[], Forecast | None]
+    """Says at the end of the order what the next run will be, if that can be told."""
     may_grow: Callable[[], bool]
     """Whether a worker that starts now would be like the others."""
     maker: BatchMaker | None

@@ -82,6 +82,8 @@ class Team:
             wanted = min(wanted, self._lookahead.affordable(pool.arena.slot_bytes))
             if may_grow and wanted > pool.num_live and self._may_grow():
                 pool.resize(wanted)
+        if pool.head_start is not None:
+            return  # any worker may be at a task of the next run
         while wanted < pool.num_live and self._turns.is_idle(pool.num_live - 1):
             pool.resize(pool.num_live - 1)
             self._open_turns()

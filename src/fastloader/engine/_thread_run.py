@@ -2,7 +2,6 @@
 
 import logging
 import threading
-import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,11 +11,11 @@ from fastloader._queue_state import QueueState
 from fastloader.engine._counters import RunCounters
 from fastloader.engine._delivery import Deliveries, Delivery
 from fastloader.engine._fetch import SkippedSample
+from fastloader.engine._patience import Patience
 from fastloader.engine._shares import warn_of_drops, warn_of_repeats
 from fastloader.engine._thread_workers import Job, ThreadSetup, ThreadWorkers
 from fastloader.engine._turns import Turns
 from fastloader.engine._wording import name_samples
-from fastloader.errors import WorkerTimeoutError
 from fastloader.sampling._drawn import Drawn
 from fastloader.typing import Batch
 
@@ -189,22 +188,12 @@ class ThreadRun:
             self._workers.do(job)
 
     def _wait(self) -> None:
-        started = time.monotonic()
-        patience = self._options.stall_seconds
-        timeout = self._options.timeout_seconds
+        options = self._options
+        patience = Patience(options.timeout_seconds, options.stall_seconds, self._whereabouts)
         with self._arrival:
             while not self._arrived and not self._workers.unstarted:
-                limit = min(patience, timeout) if timeout else patience
-                if self._arrival.wait(max(0.0, started + limit - time.monotonic())):
-                    continue
-                waited = time.monotonic() - started
-                if timeout and waited >= timeout:
-                    raise WorkerTimeoutError(
-                        f"DataLoader timed out after {timeout:g} seconds. {self._whereabouts()}"
-                    )
-                if waited >= patience:
-                    patience *= 2
-                    logger.warning("No batch for %.0f seconds. %s", waited, self._whereabouts())
+                if not self._arrival.wait(patience.seconds_left):
+                    patience.check()
 
     def _note_skipped(self, job: Job) -> None:
         for skip in chain.from_iterable(job.skipped):

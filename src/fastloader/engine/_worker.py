@@ -48,7 +48,7 @@ from fastloader.typing import Batch
 
 __all__ = ["RUN_BYTES", "WorkerSetup", "run_worker"]
 
-RUN_BYTES = 8  # at the start of the arena's control page: number of the run in force
+RUN_BYTES = 8  # at the start of the arena's control page: number of the earliest run in force
 
 
 @dataclass(frozen=True)
@@ -186,7 +186,7 @@ class _Worker:
                     return
 
     def _do(self, task: Task) -> None:
-        if task.run != int.from_bytes(self._arena.control[:RUN_BYTES], "little", signed=True):
+        if task.run < self._earliest_run():
             self._send(Reply(ReplyKind.CANCELLED, task.run, task.number, 0, b""))
             return
         self._writer = SlotWriter(self._arena.slot(task.slot))
@@ -210,7 +210,8 @@ class _Worker:
         if task.run != self._run:
             self._run = task.run
             self._fetcher = None
-            self._too_large.clear()  # their run was cancelled
+            earliest = self._earliest_run()
+            self._too_large = {k: v for k, v in self._too_large.items() if k[0] >= earliest}
         scope = DrawScope(task.base_seed, task.epoch)
         with draw_scope(scope), allocating_with(self._allocate):
             starts = self._fetcher is None
@@ -222,6 +223,10 @@ class _Worker:
         if starts and self._plan.is_iterable and not self._info.was_asked:
             self._answer(ReplyKind.UNSHARDED, task)
         return batch
+
+    def _earliest_run(self) -> int:
+        """Return the number of the run from which on tasks are to be done."""
+        return int.from_bytes(self._arena.control[:RUN_BYTES], "little", signed=True)
 
     def _start_fetcher(self, task: Task) -> Fetcher:
         self._info.forget_asked()

@@ -1,0 +1,74 @@
+"""What the next epoch will read, as far as that can be known before it begins."""
+
+import copy
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler
+
+from fastloader.sampling._base_seed import draw_seed, peek_seed
+from fastloader.sampling._compact import compact_sampler
+from fastloader.sampling._drawn import Drawn, DrawnBatches
+from fastloader.sampling._epoch_order import order_decider, own_generators
+from fastloader.sampling._epoch_sampler import EpochSampler, has_chunks
+
+__all__ = ["foretell_epoch"]
+
+
+def foretell_epoch(
+    sampler: Iterable[Any],
+    batch_sampler: Iterable[Any] | None,
+    *,
+    generator: torch.Generator | None,
+    seed: int | None,
+    epoch: int,
+) -> tuple[int, Iterator[Drawn]] | None:
+    """Return what `begin_epoch` would draw now for map-style data, without a trace.
+
+    Nothing is drawn from the generators themselves: it comes out otherwise if they move before the
+    epoch begins, or if somebody changes a sampler.
+
+    Args:
+        sampler: As for `begin_epoch`.
+        batch_sampler: As for `begin_epoch`.
+        generator: As for `begin_epoch`.
+        seed: As for `begin_epoch`.
+        epoch: As for `begin_epoch`.
+
+    Returns:
+        Base seed and batches; None where the order is not decided by samplers that are known to the last detail.
+    """
+    decider = order_decider(sampler, batch_sampler)
+    if batch_sampler is not None and type(batch_sampler) is not BatchSampler:
+        return None
+    if not _is_known(decider) or torch.get_default_device().type != "cpu":
+        return None
+    world = torch.Generator()
+    world.set_state(torch.get_rng_state())
+    twins = {id(None): world}
+    for own in own_generators(decider, generator).values():
+        twins[id(own)] = own.clone_state()
+    if seed is not None:
+        base_seed = seed
+    elif generator is not None or type(decider) is not SequentialSampler:
+        base_seed = draw_seed(twins[id(generator)]) % 2**64
+    else:
+        base_seed = peek_seed(epoch)
+    twin = copy.copy(decider)
+    if has_chunks(decider):
+        twin.epoch = epoch
+    elif type(decider) is RandomSampler:
+        twin.generator = twins[id(decider.generator)]
+        if decider.generator is None:
+            twin.generator = torch.Generator().manual_seed(draw_seed(world))
+    read = twin
+    if batch_sampler is not None:
+        read = BatchSampler(twin, batch_sampler.batch_size, batch_sampler.drop_last)
+    return base_seed, DrawnBatches(iter(compact_sampler(read)))
+
+
+def _is_known(decider: Any) -> bool:
+    if has_chunks(decider):
+        return type(decider).set_epoch is EpochSampler.set_epoch
+    return type(decider) in {RandomSampler, SequentialSampler}
