@@ -1,6 +1,6 @@
 """Pickle what travels to a worker, by value where it must be, or say what cannot travel.
 
-Three things differ from `pickle.dumps`:
+Four things differ from `pickle.dumps`:
 
 - What the other process cannot import (lambdas, closures, local classes, classes typed into a
   notebook) travels by value, through cloudpickle.
@@ -8,6 +8,7 @@ Three things differ from `pickle.dumps`:
   once per worker (pickle protocol 5, PEP 574). Tensors travel as their bytes: `torch`'s own
   reducers for `multiprocessing` would move them, and whatever makes a tensor while it is pickled,
   as a `torch.Generator` does, into shared memory that a later worker no longer finds.
+- Arrays over mapped files travel as the name of the file.
 - What only a starting process can inherit (locks, queues, shared values, tensors in shared
   memory) is put aside, to be given to the process as an argument.
 """
@@ -21,9 +22,11 @@ from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 import cloudpickle
+import numpy as np
 import torch
 
 from fastloader._main_script import is_in_main, is_in_main_of_workers
+from fastloader._mapped_arrays import reduce_mapped
 from fastloader._unpicklable import find_unpicklable
 from fastloader.errors import UnpicklableError
 
@@ -76,6 +79,8 @@ class _Reducers:
             if number == len(self._inherited):
                 self._inherited.append(obj)
             return _take_inherited, (number,)
+        if type(obj) is np.ndarray or type(obj) is np.memmap:
+            return reduce_mapped(obj)
         if type(obj) is torch.Tensor and obj.is_nested and obj.layout is torch.strided:
             return torch.nested.as_nested_tensor, (list(obj.unbind()),)
         if type(obj) is torch.Tensor and _is_plain(obj):
