@@ -52,7 +52,7 @@ class Workload(NamedTuple):
 WORKLOADS = {
     "resnet-float32": Workload(torch.float32, 224, 2560, 2, (4, 8), (4, 8, 14)),
     "resnet-uint8": Workload(torch.uint8, 224, 2560, 2, (0, 4), ()),
-    "cnn-ome-arrow": Workload(torch.uint16, 100, 8192, 4, (0, 4, 8), ()),
+    "cnn-ome-arrow": Workload(torch.uint16, 100, 8192, 4, (4, 8), ()),
 }
 
 

@@ -47,11 +47,11 @@ from fastloader.engine import (
 from fastloader.sampling._drawn import DrawnBatches
 from fastloader.stages import (
     MOST_UNDER_WAY,
-    AheadStream,
     BatchStream,
     CutStream,
-    DeviceStream,
     PinnedStream,
+    copied_ahead,
+    copied_to,
     lock_pages,
 )
 from fastloader.stats import count_samples
@@ -385,14 +385,14 @@ def _made_here(
     )
     if not merges:
         run = InProcessRun(maker, order, deliveries)
-        return DeviceStream(AheadStream(run, GATHERED_AHEAD), device)
+        return copied_ahead(run, device, GATHERED_AHEAD)
     merged = MergedRun(maker, order, deliveries)
-    return CutStream(DeviceStream(AheadStream(merged, GATHERED_AHEAD), device))
+    return CutStream(copied_ahead(merged, device, GATHERED_AHEAD))
 
 
 def _staged(stream: BatchStream, loader: Any, device: torch.device | None) -> BatchStream:
     if device is not None:
-        return DeviceStream(stream, device)
+        return copied_to(stream, device)
     if loader.pin_memory and torch.accelerator.is_available():
         return PinnedStream(stream)
     return stream

@@ -1,8 +1,7 @@
 """Streams of batches in, streams of batches out."""
 
-from fastloader.stages._ahead import AheadStream
 from fastloader.stages._cut import CutStream
-from fastloader.stages._device import MOST_UNDER_WAY, DeviceStream, lock_pages
+from fastloader.stages._device import MOST_UNDER_WAY, copied_ahead, copied_to, lock_pages
 from fastloader.stages._pinned import PinnedStream
 from fastloader.stages._resident import ResidentStream
 from fastloader.stages._stream import BatchStream
@@ -10,12 +9,12 @@ from fastloader.stages._tree import map_tensors
 
 __all__ = [
     "MOST_UNDER_WAY",
-    "AheadStream",
     "BatchStream",
     "CutStream",
-    "DeviceStream",
     "PinnedStream",
     "ResidentStream",
+    "copied_ahead",
+    "copied_to",
     "lock_pages",
     "map_tensors",
 ]

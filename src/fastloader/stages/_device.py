@@ -10,11 +10,21 @@ from typing import Any, NamedTuple
 import torch
 
 from fastloader._queue_state import QueueState
+from fastloader.stages._ahead import AheadStream
 from fastloader.stages._stream import BatchStream
 from fastloader.stages._tree import map_tensors
 from fastloader.typing import Batch
 
-__all__ = ["MOST_UNDER_WAY", "DeviceStream", "lock_pages", "recorded"]
+__all__ = [
+    "MOST_UNDER_WAY",
+    "ArrivalStream",
+    "Copy",
+    "CopyStream",
+    "copied_ahead",
+    "copied_to",
+    "lock_pages",
+    "recorded",
+]
 
 logger = logging.getLogger("fastloader")
 
@@ -27,8 +37,8 @@ ask for slot after slot, each of which has to be made and locked while copies wa
 def lock_pages(address: int, size_bytes: int) -> Callable[[], None]:
     """Lock memory of our own for copies to a CUDA device.
 
-    Torch keeps no account of such memory: only `DeviceStream`, which holds it until its copies
-    are over, may copy from it. Where the system does not allow it, copies are slower, and a
+    Torch keeps no account of such memory: only `CopyStream`, which holds it until its copies are
+    over, may copy from it. Where the system does not allow it, copies are slower, and a
     warning says so once.
 
     Args:
@@ -67,6 +77,14 @@ def _warn_unlocked(reason: str) -> None:
     )
 
 
+class Copy(NamedTuple):
+    """A batch whose copy to a device has been queued."""
+
+    batch: Batch
+    event: Any
+    """Passes when the batch is there."""
+
+
 class _Source(NamedTuple):
     """What a copy under way reads: must not be used again before its event has passed."""
 
@@ -74,50 +92,44 @@ class _Source(NamedTuple):
     host: Batch
 
 
-class _Copy(NamedTuple):
-    """A batch whose copy has been queued."""
+class CopyStream:
+    """A stream of copies to a device, of the batches of another stream.
 
-    batch: Batch
-    source: _Source
-
-
-class DeviceStream:
-    """A stream whose batches arrive on a device.
-
-    Copies are queued on a side stream while the consumer computes on the batch before; the
-    consumer's stream waits for the copy's event, the host waits for nothing, unless so many
-    copies are queued that the connection to the device is what the loop is waiting for. What a batch was
+    Copies are queued on a side stream. The host waits for nothing, unless so many copies are
+    queued that the connection to the device is what the loop is waiting for. What a batch was
     copied from is held until its event has passed, so its memory may be registered memory of
     our own, of which torch knows nothing.
+
+    **Threads:** any, one at a time.
 
     Args:
         source: Of batches in host memory; page-locked, or the copies are slow.
         device: An accelerator, with its index.
+        num_ahead: Copies that are queued before they are asked for, of batches that are there.
     """
 
-    def __init__(self, source: BatchStream, device: torch.device) -> None:
+    def __init__(self, source: BatchStream, device: torch.device, num_ahead: int) -> None:
         self._source = source
         self._device = device
+        self._num_ahead = num_ahead
         self._module = torch.get_device_module(device)
         self._stream = self._module.Stream(device=device)
-        self._ahead: deque[_Copy] = deque()
+        self._ahead: deque[Copy | Exception] = deque()
         self._under_way: deque[_Source] = deque()
 
-    def __next__(self) -> Batch:
-        """Return the next batch, on the device; StopIteration at the end."""
+    def __next__(self) -> Copy:
+        """Return the next copy; StopIteration at the end."""
         self._fill()
         if not self._ahead:
             self._ahead.append(self._start_copy(next(self._source)))
-        copy = self._ahead.popleft()
+        copy = self._take()
         self._fill()
-        return self._hand_over(copy)
+        return copy
 
-    def next_if_ready(self) -> list[Batch]:
-        """Return the next batch in a list if its copy has been queued."""
+    def next_if_ready(self) -> list[Copy]:
+        """Return the next copy in a list if it has been queued."""
         self._fill()
-        if not self._ahead:
-            return []
-        return [self._hand_over(self._ahead.popleft())]
+        return [self._take()] if self._ahead else []
 
     def queue(self) -> QueueState:
         """Return what is under way; safe in any thread."""
@@ -138,26 +150,29 @@ class DeviceStream:
     def _fill(self) -> None:
         while self._under_way and self._under_way[0].event.query():
             self._under_way.popleft()
-        while len(self._ahead) < AHEAD and (ready := self._source.next_if_ready()):
-            self._ahead.append(self._start_copy(ready.pop()))
+        try:
+            while len(self._ahead) < self._num_ahead:
+                if not (ready := self._source.next_if_ready()):
+                    return
+                self._ahead.append(self._start_copy(ready.pop()))
+        except Exception as error:  # noqa: BLE001 - raised at its batch, after those before it
+            self._ahead.append(error)
 
-    def _start_copy(self, batch: Batch) -> _Copy:
+    def _take(self) -> Copy:
+        copy = self._ahead.popleft()
+        if isinstance(copy, Exception):
+            raise copy
+        return copy
+
+    def _start_copy(self, batch: Batch) -> Copy:
         if len(self._under_way) == MOST_UNDER_WAY:
             self._under_way.popleft().event.synchronize()
         with self._module.device(self._device), self._module.stream(self._stream):
             moved = map_tensors(batch, self._move, self._move_by_itself)
             event = self._module.Event()
             event.record(self._stream)
-        source = _Source(event, batch)
-        self._under_way.append(source)
-        return _Copy(moved, source)
-
-    def _hand_over(self, copy: _Copy) -> Batch:
-        current = self._module.current_stream(self._device)
-        current.wait_event(copy.source.event)
-        # The allocator gave the memory on our stream: tell it who uses it from now on.
-        map_tensors(copy.batch, lambda tensor: recorded(tensor, current))
-        return copy.batch
+        self._under_way.append(_Source(event, batch))
+        return Copy(moved, event)
 
     def _move(self, tensor: torch.Tensor) -> torch.Tensor:
         return tensor.to(self._device, non_blocking=True)
@@ -170,6 +185,71 @@ class DeviceStream:
             return move(self._device, non_blocking=True)
         except TypeError:
             return move(self._device)
+
+
+class ArrivalStream:
+    """A stream of batches on a device, of the copies of another stream.
+
+    The consumer's stream waits for the event of a copy; the host waits for nothing.
+
+    Args:
+        source: Of each batch's `Copy`.
+        device: Where they arrive.
+    """
+
+    def __init__(self, source: BatchStream, device: torch.device) -> None:
+        self._source = source
+        self._device = device
+        self._module = torch.get_device_module(device)
+
+    def __next__(self) -> Batch:
+        """Return the next batch, on the device; StopIteration at the end."""
+        return self._hand_over(next(self._source))
+
+    def next_if_ready(self) -> list[Batch]:
+        """Return the next batch in a list if its copy has been queued."""
+        return list(map(self._hand_over, self._source.next_if_ready()))
+
+    def queue(self) -> QueueState:
+        """Return what is under way; safe in any thread."""
+        return self._source.queue()
+
+    def close(self) -> None:
+        """Cancel what is under way, after the copies that have begun."""
+        self._source.close()
+
+    def _hand_over(self, copy: Copy) -> Batch:
+        current = self._module.current_stream(self._device)
+        current.wait_event(copy.event)
+        # The allocator gave the memory on another stream: tell it who uses it from now on.
+        map_tensors(copy.batch, lambda tensor: recorded(tensor, current))
+        return copy.batch
+
+
+def copied_to(source: BatchStream, device: torch.device) -> BatchStream:
+    """Return the batches of a stream on a device, where copies are queued by the consumer.
+
+    Each is queued while the consumer computes on the batch before.
+
+    Args:
+        source: Of batches in host memory.
+        device: An accelerator, with its index.
+    """
+    return ArrivalStream(CopyStream(source, device, AHEAD), device)
+
+
+def copied_ahead(source: BatchStream, device: torch.device, depth: int) -> BatchStream:
+    """Return the batches of a stream on a device, where a thread makes and copies them.
+
+    A training loop that computes for two milliseconds a batch would else spend a fifth of that
+    on asking for the copies.
+
+    Args:
+        source: Of batches in host memory; only the thread touches it.
+        device: An accelerator, with its index.
+        depth: Batches that are made and copied ahead.
+    """
+    return ArrivalStream(AheadStream(CopyStream(source, device, 0), depth), device)
 
 
 def recorded(tensor: torch.Tensor, stream: Any) -> torch.Tensor:

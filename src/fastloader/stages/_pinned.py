@@ -64,8 +64,15 @@ class PinnedStream:
         self._source.close()
 
     def _fill(self) -> None:
-        while len(self._waiting) < AHEAD and (ready := self._source.next_if_ready()):
-            self._waiting.append(self._executor.submit(self._pin, ready.pop()))
+        try:
+            while len(self._waiting) < AHEAD:
+                if not (ready := self._source.next_if_ready()):
+                    return
+                self._waiting.append(self._executor.submit(self._pin, ready.pop()))
+        except Exception as error:  # noqa: BLE001 - raised at its batch, after those before it
+            failed: Future[Batch] = Future()
+            failed.set_exception(error)
+            self._waiting.append(failed)
 
     def _pin(self, batch: Batch) -> Batch:
         torch.accelerator.set_device_index(self._device)  # of this thread

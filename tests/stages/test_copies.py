@@ -1,0 +1,163 @@
+"""Copies keep the order of their batches, and what they read until they are over."""
+
+import threading
+from contextlib import nullcontext
+
+import pytest
+import torch
+
+from fastloader._queue_state import QueueState
+from fastloader.stages import MOST_UNDER_WAY, copied_ahead, copied_to
+
+CPU = torch.device("cpu")
+
+
+class Device:
+    """What torch has for a kind of device, with copies that end when they are told to."""
+
+    def __init__(self):
+        self.waited_in = set()
+        self.copied_in = set()
+        self.num_waits = 0
+        self.copies_end = True
+        device = self
+
+        class Event:
+            def record(self, _stream):
+                device.copied_in.add(threading.get_ident())
+
+            def query(self):
+                return device.copies_end
+
+            def synchronize(self):
+                device.num_waits += 1
+
+        self.Event = Event
+
+    def Stream(self, device):  # noqa: N802 - torch's name
+        return self
+
+    def synchronize(self):
+        pass
+
+    def current_stream(self, _device):
+        return self
+
+    def wait_event(self, _event):
+        self.waited_in.add(threading.get_ident())
+
+    def device(self, _device):
+        return nullcontext()
+
+    stream = device
+
+
+class Source:
+    """Batches of one number each, those of them that are still held counted."""
+
+    def __init__(self, count, error_at=None):
+        self.numbers = iter(range(count))
+        self.error_at = error_at
+        self.is_closed = False
+
+    def __next__(self):
+        number = next(self.numbers)
+        if number == self.error_at:
+            raise ValueError(number)
+        return {"number": torch.tensor([number])}
+
+    def next_if_ready(self):
+        try:
+            return [next(self)]
+        except StopIteration:
+            return []
+
+    def queue(self):
+        return QueueState()
+
+    def close(self):
+        self.is_closed = True
+
+
+@pytest.fixture
+def device(monkeypatch):
+    fake = Device()
+    monkeypatch.setattr(torch, "get_device_module", lambda _device: fake)
+    return fake
+
+
+@pytest.fixture(params=["by the consumer", "by a thread"])
+def copied(request):
+    if request.param == "by the consumer":
+        return copied_to
+    return lambda source, device: copied_ahead(source, device, 2)
+
+
+def numbers_of(stream):
+    while True:
+        try:
+            yield next(stream)["number"].item()
+        except StopIteration:
+            return
+
+
+def test_batches_come_in_order(device, copied, no_leaks):
+    source = Source(20)
+    stream = copied(source, CPU)
+
+    assert list(numbers_of(stream)) == list(range(20))
+
+    stream.close()
+    assert source.is_closed
+
+
+def test_a_stream_can_be_left(device, copied, no_leaks):
+    source = Source(20)
+    stream = copied(source, CPU)
+    next(stream)
+
+    stream.close()
+
+    assert source.is_closed
+
+
+def test_an_error_comes_at_its_batch_and_the_rest_after_it(device, copied):
+    stream = copied(Source(9, error_at=5), CPU)
+
+    seen = [next(stream)["number"].item() for _ in range(5)]
+    with pytest.raises(ValueError, match="5"):
+        next(stream)
+    rest = list(numbers_of(stream))
+    stream.close()
+
+    assert (seen, rest) == ([0, 1, 2, 3, 4], [6, 7, 8])
+
+
+def test_few_copies_are_under_way_at_once(device, copied):
+    device.copies_end = False
+    stream = copied(Source(20), CPU)
+
+    for taken in range(1, 11):
+        next(stream)
+        assert stream.queue().num_copies <= MOST_UNDER_WAY
+        assert device.num_waits >= taken - MOST_UNDER_WAY
+    stream.close()
+
+
+def test_what_is_over_is_let_go(device, copied):
+    stream = copied(Source(20), CPU)
+
+    list(numbers_of(stream))
+
+    assert stream.queue().num_copies <= 1
+    stream.close()
+
+
+def test_a_thread_copies_and_the_consumer_waits_for_the_copies(device):
+    stream = copied_ahead(Source(5), CPU, 2)
+
+    list(numbers_of(stream))
+    stream.close()
+
+    assert device.waited_in == {threading.get_ident()}
+    assert threading.get_ident() not in device.copied_in
