@@ -8,10 +8,10 @@ Held fixed: model, batches of 256, images in random order; a run is one epoch an
     in memory, whose dataset gives one at a time. `cnn-ome-arrow`: a small convolutional network on
     3x100x100 uint16 images of an OME-Arrow file, decoded once into shared memory.
 Baseline: stock DataLoader with pinned memory and persistent workers, its best over workers.
+Method: `wait_seconds` is what the training loop spent asking for batches, whether or not the device
+    had work left meanwhile; the share of the limit says what that has cost.
+Losing cases: none known; where the model is the limit, all come to the same rate.
 Command: python benchmarks/bench_end_to_end.py --workload resnet-float32
-
-`wait_seconds` is what the training loop spent asking for batches, whether or not the device had
-work left meanwhile; the share of the limit says what that has cost.
 """
 
 import importlib
