@@ -21,6 +21,7 @@ from fastloader.engine import (
     PoolOptions,
     PoolRun,
     RunOptions,
+    StreamPoint,
     WorkerPool,
 )
 from fastloader.errors import UnpicklableError, WorkerDiedError, WorkerTimeoutError
@@ -177,6 +178,21 @@ def test_kept_batches_are_never_overwritten(open_pool):
     for images, labels in kept:
         assert torch.equal(images[:, 0, 0, 0], labels.float())
         assert torch.equal(images[:, -1, -1, -1], labels.float())
+
+
+def test_shares_go_on_though_workers_have_started_before_the_run_begins(open_pool):
+    pool = open_pool(Stream(20))
+    while len(pool._selector.select(5)) < 2:
+        pass  # both have said so, and nobody has listened
+    points = {
+        worker: StreamPoint(number=worker, num_samples=4, is_ended=False) for worker in range(2)
+    }
+
+    batches = batches_of(
+        start(pool, [[0, 1, 2, 3]] * 9, is_iterable=True, stream_points=points)
+    )
+
+    assert sorted(value for batch in batches for value in batch.tolist()) == list(range(8, 20))
 
 
 def test_slots_are_used_again_when_batches_are_dropped(open_pool):

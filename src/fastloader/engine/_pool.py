@@ -3,8 +3,9 @@
 import os
 import selectors
 import signal
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import takewhile
 from multiprocessing.context import BaseContext
@@ -280,8 +281,9 @@ class WorkerPool:
         if self._launch.file is not None:
             self._launch.file.close()
 
-    def __del__(self) -> None:
-        if hasattr(self, "_is_closed"):
+    def __del__(self, is_exiting: Callable[[], bool] = sys.is_finalizing) -> None:
+        # At exit multiprocessing has ended the workers, and modules may be gone already.
+        if hasattr(self, "_is_closed") and not is_exiting():
             self.close()
 
     def _make_launch(self, plan: FetchPlan) -> Launch:
