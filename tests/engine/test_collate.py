@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import default_collate
 
+from fastloader._buffers import BufferPool
 from fastloader.engine._collate import collate_map_into, default_collate_into
 from tests.engine.strategies import NUMPY_DTYPES, Point, shapes, tensors
 from tests.equality import assert_same
@@ -106,3 +107,30 @@ def test_an_error_is_torchs():
 
     with pytest.raises(RuntimeError, match="stack expects each tensor to be equal size"):
         collate(samples)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.bool, torch.complex64])
+@pytest.mark.parametrize(
+    "change",
+    [lambda t: t, lambda t: t.T, lambda t: t.conj(), lambda t: t[::2]],
+    ids=["plain", "turned", "conjugate", "thin"],
+)
+def test_a_few_large_tensors_are_collated_as_torch_does(dtype, change):
+    samples = [change((torch.randn(200, 200) * 9).to(dtype)) for _ in range(5)]
+
+    found = default_collate_into(samples, collate_map_into(BufferPool()))
+
+    assert torch.equal(found, default_collate(samples))
+
+
+def test_large_tensors_that_do_not_fit_together_are_refused_though_their_sum_would():
+    samples = [torch.zeros(200 + more, 200) for more in (0, -50, 50)]
+
+    with pytest.raises(RuntimeError, match="equal size"):
+        default_collate_into(samples, collate_map_into(BufferPool()))
+
+
+def test_large_tensors_with_gradients_keep_them():
+    samples = [torch.ones(200, 200), torch.ones(200, 200, requires_grad=True)]
+
+    assert default_collate_into(samples, collate_map_into(BufferPool())).requires_grad

@@ -21,6 +21,10 @@ CollateMap: TypeAlias = dict[Any, Callable[..., Any]]
 _STOCK_TENSOR = default_collate_fn_map[torch.Tensor]
 _STOCK_ARRAY = default_collate_fn_map[np.ndarray]
 
+_FEW_BYTES = 1 << 16
+_SERIAL_BYTES = 1 << 21
+_NUMPY_DTYPES = frozenset(TORCH_DTYPES.values())
+
 
 def collate_map_into(allocate: Allocator) -> CollateMap:
     """Return torch's table of collate functions with those for tensors and arrays replaced.
@@ -78,13 +82,34 @@ class _TensorCollate:
             return self._stock(batch, collate_fn_map=collate_fn_map)
         out = self._allocate((len(batch), *first.shape), dtype)
         try:
+            if _is_for_one_thread(batch):
+                arrays = [tensor.numpy() for tensor in batch]
+                np.concatenate(arrays, out=out.numpy().reshape(-1, *first.shape[1:]))
+                return out
             return torch.stack(list(batch), out=out)
-        except RuntimeError:
+        except (RuntimeError, TypeError):
             # Shapes differ, or some tensors are differentiable: an error, or a batch, of torch's.
             return self._stock(batch, collate_fn_map=collate_fn_map)
 
 
 _DTYPE = attrgetter("dtype")
+_SHAPE = attrgetter("shape")
+
+
+def _is_for_one_thread(batch: Sequence[torch.Tensor]) -> bool:
+    """Return whether NumPy copies faster than torch, whose threads wait for each other.
+
+    They spin, and where a core is taken by somebody else that takes longer than the copy. Many
+    small tensors are another matter: making arrays of them would cost more.
+    """
+    first = batch[0]
+    return (
+        first.nbytes >= _FEW_BYTES
+        and first.nbytes * len(batch) <= _SERIAL_BYTES
+        and torch.get_num_threads() > 1
+        and first.dtype in _NUMPY_DTYPES
+        and set(map(_SHAPE, batch)) == {first.shape}
+    )
 
 
 class _ArrayCollate:
