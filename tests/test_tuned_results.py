@@ -96,6 +96,16 @@ def test_a_result_belongs_to_its_machine():
     assert len(paths) == 3  # how much memory is free is no such fact
 
 
+@pytest.mark.multiprocess
+def test_workers_that_were_measured_all_start_at_once():
+    store(num_workers=2)
+
+    iterator = iter(FastLoader(Squares(100), 4, settings=settings(num_workers=2)))
+
+    assert len(iterator._workers) == 2
+    list(iterator)
+
+
 def test_what_the_caller_writes_wins():
     store()
 

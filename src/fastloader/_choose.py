@@ -7,7 +7,7 @@ from fastloader._machine import Machine
 from fastloader._settings import Auto, LoaderSettings, Transport, Workers
 from fastloader.errors import SettingsError
 
-__all__ = ["PINNING", "DatasetTraits", "GivenOptions", "choose_settings"]
+__all__ = ["GIVEN", "PINNING", "DatasetTraits", "GivenOptions", "choose_settings"]
 
 _T = TypeVar("_T")
 
@@ -20,7 +20,8 @@ _WORKER_BYTES = 512 * 1024 * 1024
 PINNING = frozenset({"cuda", "xpu"})
 """Accelerators that copy faster from page-locked memory; on ``mps`` torch refuses it."""
 
-_GIVEN = "given"
+GIVEN = "given"
+"""The reason of a value that the caller wrote."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +110,7 @@ def choose_settings(
         multiprocessing_context=note(
             "multiprocessing_context", _choose_start_method(machine, given, has_workers)
         ),
-        timeout=note("timeout", (given.timeout, _GIVEN) if has_workers else (0, _NO_WORKERS)),
+        timeout=note("timeout", (given.timeout, GIVEN) if has_workers else (0, _NO_WORKERS)),
         pin_memory=note("pin_memory", _choose_pinning(machine, traits, given)),
         transport=note("transport", _choose_transport(machine, given)),
         in_order=note("in_order", _choose_order(given)),
@@ -168,7 +169,7 @@ def _choose_num_workers(
     machine: Machine, traits: DatasetTraits, given: GivenOptions
 ) -> tuple[int, str]:
     if given.num_workers != "auto":
-        return given.num_workers, _GIVEN
+        return given.num_workers, GIVEN
     obstacle = _find_obstacle(machine, traits, given)
     if obstacle is not None:
         return 0, obstacle
@@ -249,7 +250,7 @@ def _choose_prefetch_factor(given: GivenOptions, has_workers: bool) -> tuple[int
         if suggestion is not None and suggestion[0] is not None:
             return suggestion
         return 2, "one batch under way and one ready for each worker"
-    return given.prefetch_factor, _GIVEN  # type: ignore[return-value]
+    return given.prefetch_factor, GIVEN  # type: ignore[return-value]
 
 
 def _choose_persistence(given: GivenOptions, has_workers: bool) -> tuple[bool, str]:
@@ -260,7 +261,7 @@ def _choose_persistence(given: GivenOptions, has_workers: bool) -> tuple[bool, s
         if isinstance(suggested, LoaderSettings) and suggested.num_workers > 0:
             return suggested.persistent_workers, suggested.reasons["persistent_workers"]
         return True, "no epoch waits for workers to start"
-    return given.persistent_workers, _GIVEN
+    return given.persistent_workers, GIVEN
 
 
 def _choose_start_method(
@@ -272,7 +273,7 @@ def _choose_start_method(
     if given.multiprocessing_context is None:
         return method, "the default of multiprocessing"
     if given.multiprocessing_context != "auto":
-        return given.multiprocessing_context, _GIVEN
+        return given.multiprocessing_context, GIVEN
     if method != "fork" or (machine.num_threads == 0 and machine.fork_hazard is None):
         return method, "the default of multiprocessing"
     threads = f"{machine.num_threads} other threads are alive, whose locks a fork may freeze"
@@ -287,7 +288,7 @@ def _choose_pinning(
     machine: Machine, traits: DatasetTraits, given: GivenOptions
 ) -> tuple[bool, str]:
     if given.pin_memory != "auto":
-        return given.pin_memory, _GIVEN
+        return given.pin_memory, GIVEN
     obstacle = _find_pinning_obstacle(machine, traits, given)
     if obstacle is not None:
         return False, obstacle
@@ -314,7 +315,7 @@ def _find_pinning_obstacle(
 
 def _choose_transport(machine: Machine, given: GivenOptions) -> tuple[Transport, str]:
     if given.transport != "auto":
-        return given.transport, _GIVEN
+        return given.transport, GIVEN
     if machine.has_memory_files:
         return _suggestion(given, "transport") or (
             "shared",
@@ -326,18 +327,18 @@ def _choose_transport(machine: Machine, given: GivenOptions) -> tuple[Transport,
 def _explain_device(given: GivenOptions) -> tuple[str | None, str]:
     if given.device is None:
         return None, "not asked for"
-    return given.device, _GIVEN
+    return given.device, GIVEN
 
 
 def _choose_workers(given: GivenOptions) -> tuple[Workers, str]:
     if given.workers != "auto":
-        return given.workers, _GIVEN
+        return given.workers, GIVEN
     return _suggestion(given, "workers") or ("processes", "any dataset can be read by them")
 
 
 def _choose_order(given: GivenOptions) -> tuple[bool, str]:
     if given.in_order != "auto":
-        return given.in_order, _GIVEN
+        return given.in_order, GIVEN
     return _suggestion(given, "in_order") or (True, "the same batches in each run")
 
 
@@ -348,7 +349,7 @@ def _choose_residence(traits: DatasetTraits, given: GivenOptions) -> tuple[str |
         return None, "batches stay on the CPU"
     if not traits.batched:
         return None, "the dataset makes samples one by one, not whole batches"
-    return given.resident, _GIVEN
+    return given.resident, GIVEN
 
 
 def _explain_batched(traits: DatasetTraits) -> tuple[bool, str]:

@@ -10,7 +10,7 @@ from typing import Any, Literal, Never, TypeVar
 import torch
 from torch.utils.data import Dataset, Sampler
 
-from fastloader._choose import GivenOptions, choose_settings
+from fastloader._choose import GIVEN, GivenOptions, choose_settings
 from fastloader._epoch import EpochOpener, LoaderFacts
 from fastloader._epochs import Epochs
 from fastloader._given import (
@@ -185,6 +185,9 @@ class FastLoader(ResumableLoader[T_co]):
             collate_fn=collate_fn,
         )
         machine = read_machine()
+        suggested = find_suggestion(
+            settings, dataset, batch_size if batch_sampler is None else None, machine
+        )
         given = GivenOptions(
             num_workers=num_workers,
             prefetch_factor=prefetch_factor,
@@ -198,15 +201,13 @@ class FastLoader(ResumableLoader[T_co]):
             in_order=in_order,
             resident=resident or preferred_residence(dataset),
             num_workers_override=read_override(),
-            suggested=find_suggestion(
-                settings, dataset, batch_size if batch_sampler is None else None, machine
-            ),
+            suggested=suggested,
         )
         chosen = choose_settings(machine, traits, given)
         # Before torch's own __init__, which asks whether the number of workers is sound.
         self._settings = chosen
         self._facts = LoaderFacts(
-            chose_workers=num_workers == "auto",
+            chose_workers=num_workers == "auto" and not isinstance(suggested, LoaderSettings),
             chose_persistence=persistent_workers == "auto",
             budget_bytes=machine.available_bytes // (2 * machine.local_world_size),
         )
@@ -331,8 +332,9 @@ class FastLoader(ResumableLoader[T_co]):
 
     def check_worker_number_rationality(self) -> None:
         """Warn of more workers than CPUs, as torch does, unless they were measured to help."""
-        is_chosen = self.num_workers == self._settings.num_workers
-        if not (self._facts.chose_workers and is_chosen):
+        settings = self._settings
+        is_chosen = self.num_workers == settings.num_workers
+        if not is_chosen or settings.reasons["num_workers"] == GIVEN:
             super().check_worker_number_rationality()
 
     def __getstate__(self) -> dict[str, Any]:
