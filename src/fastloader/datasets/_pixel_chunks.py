@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from itertools import groupby
+from operator import attrgetter
 from typing import Any, Literal, Self, TypeAlias
 
 import numpy as np
@@ -44,6 +45,7 @@ _Array: TypeAlias = np.ndarray[Any, Any]
 _CHUNK_BYTES = 1 << 22
 # Images from this size on are read and summed one by one: a batch of them would be a copy.
 _LARGE_BYTES = 1 << 17
+_SHAPE_AND_DTYPE = attrgetter("shape", "dtype")
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,26 +109,29 @@ class PixelReader:
         Yields:
             Moments of the next few samples.
         """
-        found = [(index, *self._image_and_mask(sample)) for index, sample in samples]
-        for _, group in groupby(found, key=_kind):
-            members = list(group)
-            indices, images, masks = zip(*members, strict=True)
-            first = images[0]
-            fits = 0 < first.size <= TILE_VALUES and first.ndim and masks[0] is None
-            if fits and self.channel_axis in {None, 0}:
-                yield self._of_each(images, indices)
-                continue
-            is_large = first.nbytes >= _LARGE_BYTES
-            for part in ([one] for one in members) if is_large else [members]:
-                indices, images, masks = zip(*part, strict=True)
-                stacked_masks = None if masks[0] is None else _stack(masks)
-                yield self._of_images(_stack(images), stacked_masks, indices)
+        indices, images, masks = [], [], []
+        for index, sample in samples:
+            indices.append(index)
+            images.append(as_pixels(get_field(sample, self.path)))
+            if self.mask_path is not None:
+                masks.append(as_pixels(get_field(sample, self.mask_path)))
+        for run in _alike(images, masks):
+            yield from self._of_alike(images[run], masks[run], indices[run])
 
-    def _image_and_mask(self, sample: Any) -> tuple[_Array, _Array | None]:
-        image = as_pixels(get_field(sample, self.path))
-        if self.mask_path is None:
-            return image, None
-        return image, as_pixels(get_field(sample, self.mask_path))
+    def _of_alike(
+        self, images: Sequence[_Array], masks: Sequence[_Array], indices: Sequence[Any]
+    ) -> Iterator[Moments]:
+        """Take the moments of images of one shape and dtype, with masks of one shape or none."""
+        first = images[0]
+        fits = 0 < first.size <= TILE_VALUES and first.ndim and not masks
+        if fits and self.channel_axis in {None, 0}:
+            yield self._of_each(images, indices)
+            return
+        step = 1 if first.nbytes >= _LARGE_BYTES else len(images)
+        for start in range(0, len(images), step):
+            part = slice(start, start + step)
+            stacked_masks = _stack(masks[part]) if masks else None
+            yield self._of_images(_stack(images[part]), stacked_masks, indices[part])
 
     def _of_each(self, images: Sequence[_Array], indices: Sequence[Any]) -> Moments:
         """Take the moments of small images of one shape, without masks, channels first."""
@@ -316,7 +321,7 @@ def as_pixels(values: Any) -> _Array:
     Raises:
         StatisticsError: If these are no real numbers.
     """
-    if isinstance(values, torch.Tensor):
+    if type(values) is not np.ndarray and isinstance(values, torch.Tensor):
         values = values.detach().cpu()
         values = (values.float() if values.dtype is torch.bfloat16 else values).numpy()
     array = np.asarray(values)
@@ -334,10 +339,16 @@ def _is_finite(moments: Moments) -> bool:
     return True  # integers
 
 
-def _kind(found: tuple[Any, _Array, _Array | None]) -> tuple[Any, ...]:
-    """Return what samples must share to be summed together."""
-    _, image, mask = found
-    return image.shape, image.dtype, None if mask is None else mask.shape
+def _alike(images: Sequence[_Array], masks: Sequence[_Array]) -> Iterator[slice]:
+    """Yield runs of images that can be summed together."""
+    kinds = list(map(_SHAPE_AND_DTYPE, images))
+    if masks:
+        kinds = list(zip(kinds, map(_SHAPE_AND_DTYPE, masks), strict=True))
+    start = 0
+    for _, run in groupby(kinds):
+        end = start + sum(1 for _ in run)
+        yield slice(start, end)
+        start = end
 
 
 def _stack(arrays: Sequence[_Array]) -> _Array:
