@@ -25,8 +25,21 @@ def test_a_format_that_is_named_wins(tmp_path):
 
 
 def test_an_ending_that_tells_nothing_is_refused(tmp_path):
+    (tmp_path / "cells.dat").write_bytes(b"")
+
     with pytest.raises(SourceError, match=r"cells\.dat does not tell its format: .*\.parquet"):
         open_source(tmp_path / "cells.dat")
+
+
+def test_a_path_that_leads_nowhere_is_said_to(tmp_path):
+    with pytest.raises(SourceError, match=r"nowhere is not there\.$"):
+        open_source(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("url", ["s3://bucket/a.zarr", "https://host/a.ome.tif"])
+def test_a_folder_of_images_at_a_url_is_refused_with_a_way_out(url):
+    with pytest.raises(SourceError, match=r"is a URL, but folders .* convert it to Parquet"):
+        open_source(url)
 
 
 def test_a_format_that_does_not_exist_is_refused(tmp_path):

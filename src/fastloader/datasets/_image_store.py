@@ -287,12 +287,15 @@ class ImageStore:
         if num_bytes <= free_bytes:
             return
         largest = int(np.argmax(self._shapes[positions].prod(axis=1)))
+        advice = (
+            "" if self._options.cache == "disk" else "keep them on a disk with cache='disk', "
+        )
         raise SharedMemoryError(
             f"{self._source.where}: the pixels of {len(positions)} images take "
-            f"{num_bytes / 1e9:.1f} GB, but {free_bytes / 1e9:.1f} GB are free {place} (the "
+            f"{num_bytes / 1e6:,.0f} MB, but {free_bytes / 1e6:,.0f} MB are free {place} (the "
             f"largest is row {int(self._rows[positions[largest]])} with T, C, Z, Y, X = "
-            f"{self._shapes[positions[largest]].tolist()}): keep them on a disk with "
-            f"cache='disk', leave them in the file with preload=False, or choose fewer channels."
+            f"{self._shapes[positions[largest]].tolist()}): {advice}leave them in the file with "
+            f"preload=False, or choose fewer channels."
         )
 
 

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from fastloader.errors import SettingsError
+from fastloader.errors import SettingsError, SourceError
 from fastloader.sources._file_search import TIFF_SUFFIXES, holds_file, walk_folders
 from fastloader.sources._format import Format
 from fastloader.sources._ome_arrow_folder import MANIFEST, OmeArrowFolder
@@ -35,6 +35,7 @@ def _single_path(path: Any, image_column: str | None) -> str:
 
     Raises:
         SettingsError: If there are several, or a column was named.
+        SourceError: If it is a URL.
     """
     if image_column is not None:
         raise SettingsError(
@@ -46,7 +47,13 @@ def _single_path(path: Any, image_column: str | None) -> str:
             f"{len(path)} paths were given, but a folder of images is one: give the folder that "
             f"they are all in, with pattern= if not all of it is meant."
         )
-    return os.fspath(path)
+    single = os.fspath(path)
+    if "://" in single:
+        raise SourceError(
+            f"{single} is a URL, but folders of images are read from local file systems only: copy "
+            f"it, or convert it to Parquet, which is read from URLs too."
+        )
+    return single
 
 
 def _holds_tiff(folder: Path) -> bool:

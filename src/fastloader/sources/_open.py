@@ -75,6 +75,8 @@ def _detect(path: SourcePath | Sequence[SourcePath]) -> Format:
         if name.endswith(one.suffixes):
             return one
     folder = Path(first)
+    if "://" not in first and not folder.exists():
+        raise SourceError(f"{first} is not there.")
     if folder.is_dir():
         for one in FORMATS.values():
             if one.is_folder_of_it(folder):
