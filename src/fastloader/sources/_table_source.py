@@ -32,7 +32,7 @@ Integers: TypeAlias = npt.NDArray[np.int64]
 
 _META_ROWS = 4096
 _PIECE_ROWS = 16
-_BATCH_BYTES = 8 << 20
+_BATCH_BYTES = 3 << 20
 """Pixels to hold at once, where the format lets choose."""
 _OUTLIER = 8.0
 _OUTLIER_PIXELS = 1e6
@@ -205,7 +205,10 @@ class TableSource:
             one = _Pass(writer, name, rows, left, on_rows, is_last=name == self._pieces[-1])
             with WriteBehind(one.write, in_thread=num_threads > 1) as behind:
                 for row_numbers, column in self._batches((name,), left, batch_rows):
-                    behind(column, row_numbers)
+                    # Some formats give all their rows at once: what is made of them should not be.
+                    for start in range(0, len(row_numbers), batch_rows):
+                        some = slice(start, start + batch_rows)
+                        behind(column[some], row_numbers[some])
             left = one.without_pieces()
             if not len(left):
                 return
