@@ -1,9 +1,14 @@
 """The statistics of one loader: of each pass, and of all together."""
 
+import os
 import threading
 from collections.abc import Callable, Sized
 from typing import Literal
 
+import torch
+
+from fastloader._extras import import_extra
+from fastloader._process_tree import tree_memory_bytes
 from fastloader._queue_state import QueueState
 from fastloader.engine import RunCounters
 from fastloader.stats._pass_tally import PassTally
@@ -32,6 +37,7 @@ class LoaderStats:
         self._under_way: list[PassTally] = []
         self._latest: PassTally | None = None
         self._fallbacks: dict[str, None] = {}  # in order
+        self._measures_memory = self._measures_gpu = False
 
     def snapshot(self, of: Literal["total", "epoch"] = "total") -> StatsSnapshot:
         """Return what was measured.
@@ -53,6 +59,8 @@ class LoaderStats:
             QueueState() if latest is None else latest.queue(),
             num_skipped_samples=len(self._skipped),
             fallbacks=tuple(self._fallbacks),
+            memory_bytes=tree_memory_bytes(os.getpid()) if self._measures_memory else None,
+            gpu_share=torch.cuda.utilization() / 100 if self._measures_gpu else None,
         )
 
     def reset(self) -> None:
@@ -64,6 +72,20 @@ class LoaderStats:
                 tally.forget()
             if self._latest not in self._under_way:
                 self._latest = None
+
+    def also_measure(self, *, memory: bool = False, gpu: bool = False) -> None:
+        """Let snapshots tell what takes milliseconds to find out.
+
+        Args:
+            memory: Of the process and its workers (PSS).
+            gpu: How busy the current CUDA device is, as NVML has it; needs the extra ``gpu``.
+
+        Raises:
+            MissingExtraError: If the package for that is not installed.
+        """
+        if gpu:
+            import_extra("pynvml", "gpu", "Asking how busy a GPU is")
+        self._measures_memory, self._measures_gpu = memory, gpu
 
     def note_fallback(self, reason: str) -> None:
         """Note that batches come in a slower way than the loader's own; for loaders.

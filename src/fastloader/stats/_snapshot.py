@@ -85,9 +85,6 @@ class StatsSnapshot:
     """What each worker process or thread has done that was needed."""
     fallbacks: tuple[str, ...]
     """Where batches come in a slower way than the loader's own, and why."""
-    copy_p50_seconds: float | None = None
-    copy_p95_seconds: float | None = None
-    """Times of copies to the device, by its events; see `LoaderStats.also_measure`."""
     gpu_share: float | None = None
     """Of the last second or so, that the GPU was busy; see `LoaderStats.also_measure`."""
     memory_bytes: int | None = None
