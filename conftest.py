@@ -47,7 +47,7 @@ _pages = Sybil(
     ],
     path=str(_ROOT),
     patterns=["README.md", "docs/**/*.md"],
-    excludes=["docs/_build/**"],
+    excludes=["docs/_build/**", "docs/notebooks/**"],  # building the documentation runs those
     fixtures=_FIXTURES,
 )
 _docstrings = Sybil(

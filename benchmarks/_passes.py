@@ -107,7 +107,7 @@ def add_loaders(
 
 
 FEW = (*STOCK, "StatefulDataLoader", *OURS)
-"""Enough to show that a script runs; `bench_in_memory` tries all peers."""
+"""Enough to show that a script runs; `bench_in_memory` tries more of the peers."""
 
 _WITHOUT_WORKERS = {
     "DataLoader, as it comes", "DataLoader, tuned", "StatefulDataLoader",

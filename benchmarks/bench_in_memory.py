@@ -22,11 +22,15 @@ import torch
 from torch.utils.data import Dataset, TensorDataset
 
 from _harness import Benchmark, Run, Work
-from _passes import add_loaders, one_pass
+from _passes import FEW, add_loaders, one_pass
 from fastloader._gather import gather_rows
 
 _BATCH_SIZE = 256
 _NUM_OF_HUGGING_FACE = 4_000
+_SMOKE_PEERS = (
+    "torchdata.nodes, threads", "torchdata.nodes, processes", "SPDL, threads", "Grain, threads",
+)  # fmt: skip
+"""Those that are imported quickly, or not installed, which is shown too."""
 
 
 class _Indexed(Dataset[tuple[torch.Tensor, ...]]):
@@ -90,7 +94,8 @@ def main() -> None:
     arguments = benchmark.arguments()
     given: dict[str, Any] = {"images": arguments.images, "smoke": arguments.smoke}
     shared: dict[str, Any] = {"batch_size": _BATCH_SIZE, "shuffle": True}
-    add_loaders(benchmark, make_dataset, num_workers=(0, 2), **shared, **given)
+    only = (*FEW, *_SMOKE_PEERS) if arguments.smoke else ()
+    add_loaders(benchmark, make_dataset, num_workers=(0, 2), only=only, **shared, **given)
     for name, group in (("DataLoader, tuned", "stock"), ("FastLoader", "")):
         benchmark.add(
             f"{name}, TensorDataset", one_pass, group=group, loader=name, num_workers=0,

@@ -86,7 +86,7 @@ def main() -> None:
     """Compare the ways for each format."""
     benchmark = Benchmark(__doc__)
     add_arguments(benchmark.parser)
-    for images in find_chosen(benchmark.arguments(), ("Parquet", "TIFF")):
+    for images in find_chosen(benchmark.arguments(), ("Parquet",)):
         table = f"{images.content}, {images.format_name}"
         if add_reason(benchmark, images, table):
             continue

@@ -86,7 +86,7 @@ def main() -> None:
     benchmark.parser.add_argument("--workers", type=int, nargs="+", default=[0, 1, 2, 4])
     arguments = benchmark.arguments()
     workers: list[int] = [1] if arguments.smoke else arguments.workers
-    for images in find_chosen(arguments, ("Parquet", "TIFF")):
+    for images in find_chosen(arguments, ("TIFF",)):
         table = f"{images.content}, {images.format_name}"
         if add_reason(benchmark, images, table):
             continue

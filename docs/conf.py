@@ -11,7 +11,7 @@ release = installed_version("fastloader")
 version = release
 
 extensions = [
-    "myst_parser",
+    "myst_nb",  # MyST Markdown, and pages that are notebooks
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
 ]
@@ -21,6 +21,13 @@ html_title = f"FastLoader {release}"
 
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
+
+# Notebooks hold no outputs: each build runs them, and fails where one fails.
+nb_execution_mode = "force"
+nb_execution_raise_on_error = True
+nb_execution_timeout = 120  # seconds for a cell
+nb_execution_show_tb = True
+nb_merge_streams = True
 
 autodoc_typehints = "description"
 autodoc_typehints_description_target = "documented"
