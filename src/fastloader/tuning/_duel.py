@@ -41,7 +41,7 @@ class Pace:
                 would flatter or wrong them.
         """
         unit = max(1, num_workers)
-        wanted = max(2, math.ceil(rate * self.stretch_seconds))
+        wanted = max(2 * unit, math.ceil(rate * self.stretch_seconds))
         return -(-wanted // unit) * unit
 
 
