@@ -12,7 +12,7 @@ import psutil
 import torch
 from torch.utils.data import get_worker_info
 
-__all__ = ["Machine", "detect_fork_hazard", "read_machine"]
+__all__ = ["Machine", "detect_fork_hazard", "read_available_bytes", "read_machine"]
 
 _LOCAL_WORLD_SIZE = (
     "LOCAL_WORLD_SIZE",  # torchrun, Accelerate, Lightning's launchers
@@ -93,7 +93,7 @@ def read_machine(
         granted_cpus=granted_cpus,
         rank_cpus=_share_cpus(granted_cpus, local_world_size, environment),
         local_world_size=local_world_size,
-        available_bytes=_read_available_bytes(root),
+        available_bytes=read_available_bytes(root),
         accelerator=_detect_accelerator(),
         is_daemonic=process.daemon,
         is_worker=get_worker_info() is not None,
@@ -159,7 +159,12 @@ def _read_cpu_quota(group: Path) -> float | None:
     return None
 
 
-def _read_available_bytes(root: Path) -> int:
+def read_available_bytes(root: Path) -> int:
+    """Return the memory that can still be had, bounded by the limits of control groups.
+
+    Args:
+        root: Where the file systems ``proc`` and ``sys`` are mounted.
+    """
     available = _read_field(root / "proc/meminfo", "MemAvailable:")
     if available is None:
         available = psutil.virtual_memory().available

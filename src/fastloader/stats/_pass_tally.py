@@ -11,6 +11,7 @@ import numpy as np
 from fastloader._queue_state import QueueState
 from fastloader.engine import RunCounters
 from fastloader.stats._batch_size import count_batch_bytes
+from fastloader.stats._memory_watch import MemoryWatch
 from fastloader.stats._totals import Totals
 from fastloader.typing import Batch
 
@@ -38,6 +39,7 @@ class PassTally:
         previous_end: How long the pass before took to say that it was at its end, in seconds,
             if that was the last thing that the consumer asked of the loader.
         on_close: Called once, by `close`.
+        watch: Looks at memory; that of the loader, so that it warns once.
     """
 
     def __init__(
@@ -49,6 +51,7 @@ class PassTally:
         queue: Callable[[], QueueState] = QueueState,
         previous_end: float | None = None,
         on_close: "Callable[[PassTally], None] | None" = None,
+        watch: MemoryWatch | None = None,
     ) -> None:
         self._began = began
         self._opening_seconds = time.perf_counter() - began
@@ -69,6 +72,7 @@ class PassTally:
         self._lock = threading.Lock()
         self._totals = Totals()
         self._forgotten = Totals()
+        self._watch = watch or MemoryWatch()
 
     def note(self, started: float, num_samples: int, batch: Batch) -> None:
         """Note a batch that is usable now.
@@ -83,7 +87,9 @@ class PassTally:
         if number == self._next_measured:
             self._next_measured += 1 if number < MEASURED_FIRST else MEASURED_EVERY
             self._totals.num_measured_batches += 1
-            self._totals.measured_bytes += count_batch_bytes(batch)
+            num_bytes = count_batch_bytes(batch)
+            self._totals.measured_bytes += num_bytes
+            self._watch.look(self.queue, num_bytes)
         if not number % FOLDED_AT_ONCE:
             self._fold()
 

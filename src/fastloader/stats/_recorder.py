@@ -11,6 +11,7 @@ from fastloader._extras import import_extra
 from fastloader._process_tree import tree_memory_bytes
 from fastloader._queue_state import QueueState
 from fastloader.engine import RunCounters
+from fastloader.stats._memory_watch import MemoryWatch
 from fastloader.stats._pass_tally import PassTally
 from fastloader.stats._snapshot import StatsSnapshot, make_snapshot
 from fastloader.stats._totals import Totals
@@ -38,6 +39,7 @@ class LoaderStats:
         self._latest: PassTally | None = None
         self._fallbacks: dict[str, None] = {}  # in order
         self._measures_memory = self._measures_gpu = False
+        self._watch = MemoryWatch()
 
     def snapshot(self, of: Literal["total", "epoch"] = "total") -> StatsSnapshot:
         """Return what was measured.
@@ -120,6 +122,7 @@ class LoaderStats:
                 queue=queue,
                 previous_end=None if latest is None else latest.end_seconds,
                 on_close=self._end_pass,
+                watch=self._watch,
             )
             self._under_way.append(tally)
             self._latest = tally
