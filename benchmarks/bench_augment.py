@@ -14,6 +14,7 @@ Command: python benchmarks/bench_augment.py --json benchmarks/results/<date>-<ma
 import time
 from typing import Any
 
+import numpy as np
 import torch
 from torch.utils.data import default_collate
 
@@ -54,6 +55,7 @@ TRANSFORMS: dict[str, Transform] = {
     "cutout, mean": Cutout(fill="mean"),
     "SpecAugment": SpecAugment(),
 }
+FIVE = [RandomFlip(), RandomQuarterTurn(), RandomScale(), RandomShift(), Cutout()]
 DTYPES = {"float32": torch.float32, "uint16": torch.uint16}
 NUM_IMAGES = 256
 POOL = BufferPool()
@@ -120,9 +122,9 @@ def transformed(transform_name: str, dtype: str, count: int, *, is_batch: bool) 
     return run
 
 
-def augmented(dtype: str, count: int, *, is_batch: bool) -> Run:
+def augmented(transform_name: str, dtype: str, count: int, *, is_batch: bool) -> Run:
     """Read images through `Augment`."""
-    transforms = [RandomFlip(), RandomQuarterTurn(), RandomScale(), RandomShift(), Cutout()]
+    transforms = FIVE if transform_name == "five" else [TRANSFORMS[transform_name]]
     dataset = Augment(Images(random_images(DTYPES[dtype], count)), transforms)
 
     def run() -> Work:
@@ -131,6 +133,23 @@ def augmented(dtype: str, count: int, *, is_batch: bool) -> Run:
                 dataset.get_batch(list(range(count)))
         else:
             default_collate([dataset[index] for index in range(count)])
+        return Work(samples=count)
+
+    return run
+
+
+def floor(work: str, dtype: str, count: int) -> Run:
+    """Do what no batch of a transform can do without, into memory that is ready."""
+    images = random_images(DTYPES[dtype], count)
+    out = torch.empty_like(images)
+
+    def run() -> Work:
+        if work == "copy":
+            out.copy_(images)
+        elif work == "power":
+            np.exp2(np.log2(images.numpy(), out=out.numpy()), out=out.numpy())
+        else:
+            out.normal_()
         return Work(samples=count)
 
     return run
@@ -153,8 +172,14 @@ if __name__ == "__main__":
                 f"{group}, one by one", transformed, group=group, **options, is_batch=False
             )
             benchmark.add(f"{group}, batch", transformed, group=group, **options, is_batch=True)
-        group = f"Augment, {dtype}"
-        options = {"dtype": dtype, "count": count}
-        benchmark.add(f"{group}, one by one", augmented, group=group, **options, is_batch=False)
-        benchmark.add(f"{group}, batch", augmented, group=group, **options, is_batch=True)
+        for name in [*TRANSFORMS, "five"]:
+            group = f"{name} through Augment, {dtype}"
+            options = {"transform_name": name, "dtype": dtype, "count": count}
+            benchmark.add(
+                f"{group}, one by one", augmented, group=group, **options, is_batch=False
+            )
+            benchmark.add(f"{group}, batch", augmented, group=group, **options, is_batch=True)
+        benchmark.add(f"floor: copy, {dtype}", floor, work="copy", dtype=dtype, count=count)
+    for work in ("power", "normal numbers"):
+        benchmark.add(f"floor: {work}", floor, work=work, dtype="float32", count=count)
     benchmark.main(in_groups=True)
