@@ -181,18 +181,18 @@ def test_settings_that_were_suggested_fill_what_is_left_open():
 def test_that_nothing_could_be_suggested_is_said_beside_the_number_of_workers():
     settings = choose_settings(PLAIN, OPAQUE, GivenOptions(suggested="nothing is stored"))
 
-    assert settings.num_workers == 7
-    assert settings.reasons["num_workers"].endswith("less one for training; nothing is stored")
+    assert settings.num_workers == 8
+    assert settings.reasons["num_workers"].endswith("as they are needed; nothing is stored")
 
 
 @pytest.mark.parametrize(
     ("changes", "num_workers"),
     [
-        ({}, 7),
+        ({}, 8),
         ({"granted_cpus": 1, "rank_cpus": 1}, 0),
         ({"granted_cpus": 1, "rank_cpus": 1, "accelerator": "cuda"}, 1),
         ({"granted_cpus": 128, "rank_cpus": 128}, 16),
-        ({"granted_cpus": 128, "rank_cpus": 4, "local_world_size": 32}, 3),
+        ({"granted_cpus": 128, "rank_cpus": 4, "local_world_size": 32}, 4),
         ({"available_bytes": GB}, 2),
         ({"is_daemonic": True}, 0),
         ({"is_worker": True}, 0),
@@ -215,14 +215,26 @@ def test_the_number_of_workers_fits_the_machine(changes, num_workers):
 
 
 @pytest.mark.parametrize(
+    ("options", "num_workers"),
+    [({}, 8), ({"persistent_workers": False}, 7), ({"persistent_workers": True}, 7)],
+    ids=["growing", "anew each epoch", "kept by wish"],
+)
+def test_workers_that_all_start_at_once_leave_a_cpu_to_training(options, num_workers):
+    settings = choose_settings(PLAIN, OPAQUE, GivenOptions(**options))
+
+    assert settings.num_workers == num_workers
+    assert ("as they are needed" in settings.reasons["num_workers"]) == (num_workers == 8)
+
+
+@pytest.mark.parametrize(
     ("changes", "num_workers"),
     [
         ({"batched": True}, 0),
-        ({"batched": True, "wants_workers": True}, 7),
+        ({"batched": True, "wants_workers": True}, 8),
         ({"is_sequence": True}, 0),
         ({"num_batches": 3}, 3),
         ({"num_batches": 1}, 0),
-        ({"num_batches": None}, 7),
+        ({"num_batches": None}, 8),
         ({"is_iterable": True, "num_batches": None}, 1),
         ({"is_iterable": True, "num_batches": None, "num_shards": 3}, 3),
         ({"tied": "holds CUDA tensors"}, 0),
@@ -245,7 +257,7 @@ def test_the_number_of_workers_fits_the_dataset(changes, num_workers):
     assert choose_settings(PLAIN, dataset, GivenOptions()).num_workers == num_workers
 
 
-@pytest.mark.parametrize(("device", "num_workers"), [("cuda:0", 0), ("cpu", 7)])
+@pytest.mark.parametrize(("device", "num_workers"), [("cuda:0", 0), ("cpu", 8)])
 def test_costly_batches_that_are_made_on_the_device_need_no_workers(device, num_workers):
     dataset = dataclasses.replace(OPAQUE, batched=True, wants_workers=True)
     options = GivenOptions(device=device, resident="device")

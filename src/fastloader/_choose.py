@@ -185,7 +185,9 @@ def _choose_num_workers(
     elif _choose_residence(traits, given)[0] is not None:
         return 0, "batches are gathered on the device"
     else:
-        number = _count_workers(machine, traits.num_batches)
+        number = _count_workers(
+            machine, traits.num_batches, takes_on=_takes_on(traits, given)
+        )
     most, reason = _limit_to_shards(*number, traits)
     if most > 1 and _takes_on(traits, given):
         reason += "; they start as they are needed"
@@ -195,9 +197,10 @@ def _choose_num_workers(
 def _takes_on(traits: DatasetTraits, given: GivenOptions) -> bool:
     """Return whether workers may start later than others."""
     return (
-        given.workers == "processes"
+        _choose_workers(given)[0] == "processes"
         and given.persistent_workers == "auto"
         and not traits.is_iterable
+        and not isinstance(given.suggested, LoaderSettings)
     )
 
 
@@ -212,7 +215,9 @@ def _find_obstacle(machine: Machine, traits: DatasetTraits, given: GivenOptions)
     return traits.tied
 
 
-def _count_workers(machine: Machine, num_batches: int | None) -> tuple[int, str]:
+def _count_workers(
+    machine: Machine, num_batches: int | None, *, takes_on: bool
+) -> tuple[int, str]:
     """Return the smallest of the limits, and which one it is."""
     if num_batches is not None and num_batches < 2:
         return 0, "an epoch of one batch leaves workers nothing to do meanwhile"
@@ -220,8 +225,13 @@ def _count_workers(machine: Machine, num_batches: int | None) -> tuple[int, str]
     if machine.local_world_size > 1:
         cpus += f" for {machine.local_world_size} local ranks"
     least = 1 if machine.accelerator is not None else 0
+    if takes_on and machine.rank_cpus > 1:
+        # The last worker starts only while training waits, and so leaves its CPU idle.
+        by_cpus = machine.rank_cpus, cpus
+    else:
+        by_cpus = max(least, machine.rank_cpus - 1), f"{cpus}, less one for training"
     limits = [
-        (max(least, machine.rank_cpus - 1), f"{cpus}, less one for training"),
+        by_cpus,
         (machine.available_bytes // _WORKER_BYTES, "limited by the memory available"),
         (_MAX_WORKERS, "more rarely help"),
     ]
