@@ -185,9 +185,7 @@ def _choose_num_workers(
     elif _choose_residence(traits, given)[0] is not None:
         return 0, "batches are gathered on the device"
     else:
-        number = _count_workers(
-            machine, traits.num_batches, takes_on=_takes_on(traits, given)
-        )
+        number = _count_workers(machine, traits.num_batches, takes_on=_takes_on(traits, given))
     most, reason = _limit_to_shards(*number, traits)
     if most > 1 and _takes_on(traits, given):
         reason += "; they start as they are needed"

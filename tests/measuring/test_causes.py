@@ -28,7 +28,11 @@ FAULTS = {
         {"num_workers": 2, "samples_seconds": 0.2, "computing_share": 0.1},
         "num_workers=11",
     ),
-    "collate": ({"num_workers": 0, "collate_seconds": 0.07}, "collate_fn=None"),
+    "collate": (
+        {"num_workers": 0, "collate_seconds": 0.07, "has_own_collate": True},
+        "collate_fn=None",
+    ),
+    "collate, torch's": ({"num_workers": 0, "collate_seconds": 0.07}, "get_batch"),
     "slow_samples": (
         {"slow_share": 0.7, "slow_indices": (17, 3), "samples_seconds": 0.2},
         "in_order=False",

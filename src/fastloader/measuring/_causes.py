@@ -187,11 +187,19 @@ def _dear_workers(e: Evidence) -> Finding | None:
 def _collate(e: Evidence) -> Finding | None:
     if e.collate_seconds < 0.5 * e.make_seconds:
         return None
+    share = f"{e.collate_seconds / e.make_seconds:.0%} of the time of a batch"
+    if e.has_own_collate:
+        return _waiting(
+            e,
+            "collate",
+            f"collate_fn takes {share}.",
+            "collate_fn=None, or work on whole arrays in it",
+        )
     return _waiting(
         e,
         "collate",
-        f"collate_fn takes {e.collate_seconds / e.make_seconds:.0%} of the time of a batch.",
-        "collate_fn=None, or work on whole arrays in it",
+        f"Putting samples together takes {share}.",
+        "a method get_batch(indices) of the dataset, which reads a whole batch at once",
     )
 
 

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, default_collate, default_convert
 
 from fastloader._loader import FastLoader
 from fastloader._machine import read_machine
@@ -132,6 +132,9 @@ def _evidence_of(
         samples_seconds=probed.mean_seconds * num_samples,
         computing_share=probed.computing_share,
         collate_seconds=probed.collate_seconds,
+        has_own_collate=not any(
+            loader.collate_fn is torchs for torchs in (default_collate, default_convert)
+        ),
         slow_share=sum(slow.values()) / sum(probed.sample_seconds.values()),
         slow_indices=tuple(sorted(slow, key=lambda index: -slow[index])),
         threads_per_worker=probed.num_threads,

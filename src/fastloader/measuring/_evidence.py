@@ -29,6 +29,8 @@ class Evidence:
     computing_share: float = 1.0
     """Of that time that samples compute."""
     collate_seconds: float = 0.0
+    has_own_collate: bool = False
+    """Whether the caller gave a collate_fn."""
     slow_share: float = 0.0
     """Of the time of all samples that those of over ten times the median take."""
     slow_indices: tuple[object, ...] = ()
