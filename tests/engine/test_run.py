@@ -7,8 +7,11 @@ import threading
 import time
 from collections import deque
 
+import numpy as np
+import psutil
 import pytest
 import torch
+from threadpoolctl import threadpool_info
 from torch.utils.data import default_collate
 
 from fastloader._buffers import BufferPool
@@ -494,3 +497,27 @@ def test_batches_may_be_dropped_by_other_threads(open_pool):
         thread.join()
 
     assert pool.arena.num_slots < 110
+
+
+class NumThreads:
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        product = np.ones((300, 300)) @ np.ones((300, 300))
+        used = [library["num_threads"] for library in threadpool_info()]
+        return (
+            torch.get_num_threads(),
+            max(used),
+            psutil.Process().num_threads(),
+            product[0, 0],
+        )
+
+
+def test_a_forked_worker_computes_in_one_thread_and_starts_no_other(open_pool):
+    np.ones((300, 300)) @ np.ones((300, 300))  # by threads, which do not live on in a fork
+
+    [[torchs, most, alive, product]] = batches_of(start(open_pool(NumThreads()), in_fours(4)))
+
+    assert torchs.tolist() == most.tolist() == alive.tolist() == [1] * 4
+    assert product.tolist() == [300.0] * 4

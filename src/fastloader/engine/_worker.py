@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from threadpoolctl import threadpool_limits
 
 from fastloader._buffers import allocating_with
 from fastloader._live import load_live_state, tell
@@ -37,6 +36,7 @@ from fastloader.engine._messages import (
     decode_order,
     encode_reply,
 )
+from fastloader.engine._one_thread import use_one_thread
 from fastloader.engine._owned_generators import OwnedGenerators
 from fastloader.engine._packing import SlotWriter, pack
 from fastloader.engine._remote_errors import pack_error
@@ -103,8 +103,7 @@ def _prepare_process(setup: WorkerSetup) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     faulthandler.register(signal.SIGUSR1, file=setup.stacks.fileno(), all_threads=True)
-    torch.set_num_threads(1)
-    threadpool_limits(1)
+    use_one_thread()
     _keep_freed_memory()
 
 
