@@ -72,9 +72,7 @@ class BlockwiseTransform(IntensityTransform):
         """
         if type(self).compute is not BlockwiseTransform.compute:  # somebody's own
             return super().apply(images, draws)
-        changed = empty_images(self.new_shape(images.shape), images)
-        self._write(images, draws, changed)
-        return changed
+        return self.compute(images, draws)  # writes integers, too
 
     def apply_in_place(self, images: torch.Tensor, draws: Draws) -> torch.Tensor:
         """Change the images where they lie; see `Transform.apply_in_place`.

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fastloader._settings import LoaderSettings
+from fastloader.measuring._table import format_table
 from fastloader.tuning._search import Row
 
 __all__ = ["TuningReport"]
@@ -46,11 +47,8 @@ class TuningReport:
     def __str__(self) -> str:
         """Return a table for people."""
         cells = [("setting", "batches/s", "x the best", ""), *map(self._cells, self.rows)]
-        widths = [max(len(row[column]) for row in cells) for column in range(3)]
-        lines = [
-            f"{label:<{widths[0]}}  {rate:>{widths[1]}}  {gain:>{widths[2]}}  {outcome}".rstrip()
-            for label, rate, gain, outcome in cells
-        ]
+        table = format_table([row[:3] for row in cells]).splitlines()
+        lines = [f"{line}  {row[3]}".rstrip() for line, row in zip(table, cells, strict=True)]
         options = self.best.candidate.options()
         chosen = ", ".join(f"{name}={value!r}" for name, value in options.items())
         lines += [*self.notes, f"best after {self.seconds:.0f} s: {chosen}"]
