@@ -11,7 +11,7 @@ import torch
 from torch.utils.data import Dataset, Sampler
 
 from fastloader._choose import GIVEN, GivenOptions, choose_settings
-from fastloader._epoch import EpochOpener, LoaderFacts
+from fastloader._epoch import EpochOpener
 from fastloader._epochs import Epochs
 from fastloader._given import (
     check_choice,
@@ -22,6 +22,7 @@ from fastloader._given import (
     warn_of_ignored,
     warn_of_many_workers,
 )
+from fastloader._loader_facts import LoaderFacts
 from fastloader._machine import read_machine
 from fastloader._resumable import ResumableLoader
 from fastloader._settings import Auto, LoaderSettings, Transport, Workers

@@ -60,7 +60,7 @@ def loaders(request):
         )
     yield made
     for _, _, loader in made.values():
-        loader._opener._keeper.close()
+        loader._opener.keeper.close()
 
 
 @pytest.mark.parametrize("samples", ["alike", "ragged"])

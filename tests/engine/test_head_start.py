@@ -42,7 +42,7 @@ class FaultyLater(Images):
 
 
 def pool_of(loader):
-    return loader._opener._keeper._idle
+    return loader._opener.keeper._idle
 
 
 def head_start_of(loader):

@@ -6,7 +6,8 @@ from fastloader.engine._fetch import FetchPlan, SkippedSample
 from fastloader.engine._head_start import Forecast
 from fastloader.engine._inprocess import BatchMaker, InProcessRun
 from fastloader.engine._merged import MergedRun
-from fastloader.engine._pool import PoolOptions, WorkerPool
+from fastloader.engine._pool import WorkerPool
+from fastloader.engine._pool_options import PoolOptions
 from fastloader.engine._run import PoolRun
 from fastloader.engine._run_options import RunOptions
 from fastloader.engine._stream_point import StreamPoint

@@ -10,6 +10,7 @@ from torch.utils.data import default_collate
 from fastloader._buffers import Allocator, allocating_with
 from fastloader._crew import Crew, working_with
 from fastloader._isolation import BatchIsolation, DrawingHabits
+from fastloader._on_demand import OnDemand
 from fastloader._queue_state import QueueState
 from fastloader._seeding import DrawScope, draw_scope
 from fastloader.engine._collate import collate_map_into, default_collate_into
@@ -146,7 +147,7 @@ class BatchMaker:
         fetcher.skipped.clear()
 
 
-class InProcessRun:
+class InProcessRun(OnDemand):
     """A stream of the batches of one pass, each made when it is asked for.
 
     Args:
@@ -184,13 +185,6 @@ class InProcessRun:
                     )
                 )
             return batch
-
-    def next_if_ready(self) -> list[Batch]:
-        """Return the next batch in a list: nobody else makes it meanwhile."""
-        try:
-            return [next(self)]
-        except StopIteration:
-            return []
 
     def queue(self) -> QueueState:
         """Return nothing under way."""

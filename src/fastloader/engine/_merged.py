@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from fastloader._on_demand import OnDemand
 from fastloader._queue_state import QueueState
 from fastloader._rows import Merged, count_bytes, has_rows
 from fastloader.engine._delivery import Deliveries, Delivery
@@ -35,7 +36,7 @@ class Maker(Protocol):
         ...
 
 
-class MergedRun:
+class MergedRun(OnDemand):
     """A stream of batches that are made and copied several at once, while they are small.
 
     A batch of 256 small images is gathered faster than Python can ask for the next one. Only
@@ -71,13 +72,6 @@ class MergedRun:
                     raise StopIteration
             if made := self._make(wanted):
                 return made[0]
-
-    def next_if_ready(self) -> list[Merged]:
-        """Return the next batches in a list: nobody else makes them meanwhile."""
-        try:
-            return [next(self)]
-        except StopIteration:
-            return []
 
     def queue(self) -> QueueState:
         """Return nothing under way."""

@@ -1,29 +1,19 @@
-"""Worker processes: started, spoken to, watched and ended."""
+"""Worker processes: taken on, spoken to, watched and ended."""
 
 import os
 import selectors
-import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from itertools import takewhile
-from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from fastloader._ranks import Ranks
 from fastloader.engine._fetch import FetchPlan
-from fastloader.engine._frames import FrameSender, FrameSplitter
 from fastloader.engine._hazards import warn_of_hazards
-from fastloader.engine._launch import (
-    Launch,
-    WorkerInit,
-    importable_main,
-    inherited_launch,
-    pickled_launch,
-)
+from fastloader.engine._launch import inherited_launch, pickled_launch
+from fastloader.engine._member import Member, end_processes
 from fastloader.engine._messages import (
     Leave,
     LiveState,
@@ -33,38 +23,18 @@ from fastloader.engine._messages import (
     decode_reply,
     encode_order,
 )
+from fastloader.engine._pool_options import PoolOptions
 from fastloader.engine._staffing import Staffing
-from fastloader.engine._worker import RUN_BYTES, WorkerSetup, run_worker
-from fastloader.shm._arena import Arena, ArenaView, Pin, Slot
-from fastloader.shm._memory_file import MemoryFile
+from fastloader.engine._worker import RUN_BYTES
+from fastloader.shm._arena import Arena, ArenaView, Slot
 
 if TYPE_CHECKING:
     from fastloader.engine._head_start import HeadStart
 
-__all__ = ["Death", "Event", "PoolOptions", "WorkerPool", "WorkerReply"]
+__all__ = ["Death", "Event", "WorkerPool", "WorkerReply"]
 
 LEAVE_SECONDS = 0.15  # for workers to finish what they do; then they are ended
 END_SECONDS = 0.3
-STACK_BYTES = 1 << 16
-STACK_SECONDS = 0.3
-
-_consumer_descriptors: set[int] = set()
-"""This process's ends of the pipes of all pools: a forked worker closes what it inherits."""
-
-
-@dataclass(frozen=True)
-class PoolOptions:
-    """How to start workers."""
-
-    context: BaseContext
-    num_workers: int
-    worker_init_fn: WorkerInit | None
-    ranks: Ranks
-    base_seed: int
-    pin: Pin | None = None
-    """Locks the memory of slots, for a device that reads them itself."""
-    num_first: int | None = None
-    """Workers to begin with, where more are taken on as they are needed; None starts all."""
 
 
 class Death(NamedTuple):
@@ -83,18 +53,6 @@ class WorkerReply(NamedTuple):
 Event: TypeAlias = WorkerReply | Death
 
 
-@dataclass(eq=False)
-class _Member:
-    number: int
-    process: BaseProcess
-    sender: FrameSender
-    splitter: FrameSplitter
-    stacks: MemoryFile
-    descriptors: tuple[int, int]
-    is_ready: bool = False
-    is_dead: bool = False
-
-
 class WorkerPool:
     """The workers of a loader, idle between the runs over the data.
 
@@ -107,8 +65,9 @@ class WorkerPool:
     def __init__(self, plan: FetchPlan, options: PoolOptions) -> None:
         self.options = options
         # These may raise, so they come before there is anything to close.
-        warn_of_hazards(plan.dataset, forks=self._forks)
-        self._launch = self._make_launch(plan)
+        warn_of_hazards(plan.dataset, forks=options.forks)
+        make_launch = inherited_launch if options.forks else pickled_launch
+        self._launch = make_launch(plan, options.worker_init_fn)
         self.arena = Arena(options.pin)
         self.live_state = LiveState(None, None)
         """What the workers' copies of a `LiveDataset` were last told."""
@@ -122,8 +81,8 @@ class WorkerPool:
         self._abandoned: dict[tuple[int, int], list[Slot]] = {}
         self._is_closed = False
         self._selector = selectors.DefaultSelector()
-        self._members: list[_Member] = []
-        self._leaving: list[_Member] = []
+        self._members: list[Member] = []
+        self._leaving: list[Member] = []
         self.staffing: Staffing | None = None
         """Decides how many workers there are; None where all are there from the start."""
         if options.num_first is not None:
@@ -208,7 +167,7 @@ class WorkerPool:
                 if member in self._leaving:
                     self._leaving.remove(member)
                     member.process.join()
-                    self._release(member)
+                    member.release()
                 else:
                     events.append(Death(member.number))
         return events
@@ -238,30 +197,13 @@ class WorkerPool:
 
     def restart(self, worker: int) -> None:
         """Put a new process in the place of a dead one."""
-        self._release(self._members[worker])
+        self._members[worker].release()
         self._members[worker] = self._start(worker)
         self.send(worker, self.live_state)
 
     def stack_of(self, worker: int) -> str:
         """Return what a worker's threads are doing, or why that cannot be told."""
-        member = self._members[worker]
-        pid = member.process.pid
-        if member.is_dead or pid is None:
-            return "(the process has ended)"
-        descriptor = member.stacks.fileno()
-        start = os.lseek(
-            descriptor, 0, os.SEEK_CUR
-        )  # shared with the worker, which writes here
-        os.kill(pid, signal.SIGUSR1)
-        text = ""
-        deadline = time.monotonic() + STACK_SECONDS
-        while time.monotonic() < deadline:
-            time.sleep(0.02)
-            longer = os.pread(descriptor, STACK_BYTES, start).decode(errors="replace")
-            if longer and longer == text:
-                break
-            text = longer
-        return text.strip() or "(no answer: the process has not started yet)"
+        return self._members[worker].stack()
 
     def close(self) -> None:
         """End all workers, in under half a second; harmless when repeated."""
@@ -276,7 +218,7 @@ class WorkerPool:
         self._end_processes(members)
         self._selector.close()
         for member in members:
-            self._release(member)
+            member.release()
         self.arena.close()
         if self._launch.file is not None:
             self._launch.file.close()
@@ -286,61 +228,17 @@ class WorkerPool:
         if hasattr(self, "_is_closed") and not is_exiting():
             self.close()
 
-    def _make_launch(self, plan: FetchPlan) -> Launch:
-        make = inherited_launch if self._forks else pickled_launch
-        return make(plan, self.options.worker_init_fn)
-
-    @property
-    def _forks(self) -> bool:
-        return self.options.context.get_start_method() == "fork"
-
-    def _start(self, number: int) -> _Member:
-        options = self.options
-        task_reader, task_writer = options.context.Pipe(duplex=False)
-        reply_reader, reply_writer = options.context.Pipe(duplex=False)
-        stacks = MemoryFile.create(1)
-        ends = (task_writer.fileno(), reply_reader.fileno())
-        foreign = (*_consumer_descriptors, *ends) if self._forks else ()
-        setup = WorkerSetup(
-            worker_id=number,
-            num_workers=options.num_workers,
-            ranks=options.ranks,
-            base_seed=options.base_seed,
-            tasks=task_reader,
-            replies=reply_writer,
-            arena=self.arena.file,
-            stacks=stacks,
-            foreign_descriptors=foreign,
-        )
-        process = options.context.Process(  # type: ignore[attr-defined]
-            target=run_worker, args=(setup, self._launch), daemon=True
-        )
-        try:
-            with importable_main(options.context):
-                process.start()
-        finally:
-            task_reader.close()
-            reply_writer.close()
-        descriptors = (os.dup(ends[0]), os.dup(ends[1]))
-        task_writer.close()
-        reply_reader.close()
-        _consumer_descriptors.update(descriptors)
-        member = _Member(
-            number,
-            process,
-            FrameSender(descriptors[0]),
-            FrameSplitter(descriptors[1]),
-            stacks,
-            descriptors,
-        )
-        self._selector.register(descriptors[1], selectors.EVENT_READ, ("replies", member))
-        self._selector.register(process.sentinel, selectors.EVENT_READ, ("sentinel", member))
+    def _start(self, number: int) -> Member:
+        member = Member(number, self.options, self._launch, self.arena.file)
+        replies, sentinel = member.descriptors[1], member.process.sentinel
+        self._selector.register(replies, selectors.EVENT_READ, ("replies", member))
+        self._selector.register(sentinel, selectors.EVENT_READ, ("sentinel", member))
         return member
 
     def _tell_run(self, run: int) -> None:
         self._control[:RUN_BYTES] = run.to_bytes(RUN_BYTES, "little", signed=True)
 
-    def _received(self, member: _Member) -> Iterator[WorkerReply]:
+    def _received(self, member: Member) -> Iterator[WorkerReply]:
         for message in member.splitter.read():
             reply = decode_reply(message)
             if reply.kind is ReplyKind.READY:
@@ -349,12 +247,12 @@ class WorkerPool:
         if member.splitter.is_ended:
             self._unregister(member.descriptors[1])
 
-    def _watch_for_room(self, member: _Member) -> None:
+    def _watch_for_room(self, member: Member) -> None:
         descriptor = member.descriptors[0]
         if descriptor not in self._selector.get_map():
             self._selector.register(descriptor, selectors.EVENT_WRITE, ("room", member))
 
-    def _send_waiting(self, member: _Member) -> None:
+    def _send_waiting(self, member: Member) -> None:
         try:
             member.sender.flush()
         except BrokenPipeError:
@@ -363,7 +261,7 @@ class WorkerPool:
         if not member.sender.has_waiting:
             self._unregister(member.descriptors[0])
 
-    def _forget(self, member: _Member) -> None:
+    def _forget(self, member: Member) -> None:
         for descriptor in (*member.descriptors, member.process.sentinel):
             self._unregister(descriptor)
 
@@ -371,7 +269,7 @@ class WorkerPool:
         if descriptor in self._selector.get_map():
             self._selector.unregister(descriptor)
 
-    def _end_processes(self, members: list[_Member]) -> None:
+    def _end_processes(self, members: list[Member]) -> None:
         # Closing its replies is the last thing that a worker does by itself; who has not done
         # so in time is busy, maybe for long.
         staying = members
@@ -381,18 +279,4 @@ class WorkerPool:
             if not staying:
                 break
             self.wait(rest)
-        for member in staying:
-            member.process.terminate()
-        deadline = time.monotonic() + END_SECONDS
-        for member in members:
-            member.process.join(max(0.0, deadline - time.monotonic()))
-            if member.process.is_alive():
-                member.process.kill()
-                member.process.join()
-
-    def _release(self, member: _Member) -> None:
-        for descriptor in member.descriptors:
-            if descriptor in _consumer_descriptors:
-                _consumer_descriptors.discard(descriptor)
-                os.close(descriptor)
-        member.stacks.close()
+        end_processes(staying, members, END_SECONDS)

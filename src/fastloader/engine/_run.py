@@ -10,20 +10,18 @@ from fastloader._queue_state import QueueState
 from fastloader.engine._counters import RunCounters
 from fastloader.engine._death import describe_death
 from fastloader.engine._delivery import Delivery
+from fastloader.engine._dispatch import Dispatch
 from fastloader.engine._fetch import AllSkippedError, SkippedSample
-from fastloader.engine._head_start import HeadStart
 from fastloader.engine._inprocess import BatchMaker
-from fastloader.engine._lookahead import Lookahead
-from fastloader.engine._messages import LiveState, Reply, ReplyKind, Resume, SlotOffer, Task
+from fastloader.engine._messages import Reply, ReplyKind, Task
 from fastloader.engine._packing import unpack
 from fastloader.engine._patience import Patience
-from fastloader.engine._pending import Pending, Scope, send_task
+from fastloader.engine._pending import Pending
 from fastloader.engine._pool import Death, Event, WorkerPool
 from fastloader.engine._remote_errors import unpack_error
 from fastloader.engine._run_options import RunOptions
 from fastloader.engine._shares import warn_of_drops, warn_of_repeats
 from fastloader.engine._team import Team
-from fastloader.engine._turns import Turns
 from fastloader.engine._whereabouts import place_of, whereabouts
 from fastloader.errors import WorkerDiedError
 from fastloader.sampling._drawn import Drawn
@@ -44,40 +42,26 @@ _ERRORS = {ReplyKind.ERROR, ReplyKind.UNPICKLABLE}
 class PoolRun:
     """A stream of the batches of one pass; `close` cancels what is under way.
 
-    Tasks go to the workers in turn; without order, or where the number of workers is left to us,
-    to the one with the least to do. As many are under way as `prefetch_factor` times the number of
-    workers, or fewer if their slots would exceed the budget.
+    As many are under way as `prefetch_factor` times the number of workers, or fewer if their slots
+    would exceed the budget; see `Dispatch` for who gets them.
 
     **Processes:** consumer's side. One run at a time uses a pool.
     """
 
     def __init__(self, pool: WorkerPool, order: Iterator[Drawn], options: RunOptions) -> None:
         self._pool = pool
-        self._order = order
         self._options = options
-        self._pending: dict[int, Pending] = {}  # in the order in which they were sent
         self._arrived: deque[int] = deque()  # numbers in the order of their replies
         self._num_workers = pool.options.num_workers
-        self._lookahead = Lookahead(options.prefetch_factor, options.budget_bytes)
-        head_start = self._take_head_start()
-        self._turns = self._make_turns() if head_start is None else head_start.turns
-        self._order_is_ended = False
         self._is_closed = False
         self._num_dropped = 0
         self.counters = RunCounters.of_workers(self._num_workers)
         """What happened so far."""
-        self._team = Team(pool, self._turns, self._lookahead, options.may_grow)
-        self._scope = Scope(
-            pool.begin_run(None if head_start is None else head_start.scope.run),
-            options.epoch,
-            options.base_seed,
-        )
-        self._resume_streams()  # before any task, and events may be followed by tasks
-        if head_start is not None:
-            self._pending = head_start.pending
-            self._handle([*head_start.replies])
+        self._tasks = tasks = Dispatch(pool, order, options)
+        self._team = Team(pool, tasks.turns, tasks.lookahead, options.may_grow)
+        self._handle([*tasks.early])
         self._handle(pool.wait(0))  # slots of a run that was broken off come back
-        self._submit()
+        tasks.submit()
 
     def __next__(self) -> Batch:
         """Return the next batch, waiting for it.
@@ -90,7 +74,7 @@ class PoolRun:
         while True:
             if ready := self._open_next():
                 return ready[0]
-            if not self._pending:
+            if not self._tasks.pending:
                 self._finish()
                 raise StopIteration
             self._receive()
@@ -101,14 +85,14 @@ class PoolRun:
         Raises:
             WorkerDiedError: If a worker process ended by itself.
         """
-        if self._pending:
+        if self._tasks.pending:
             self._handle(self._pool.wait(0))
         return self._open_next()
 
     def queue(self) -> QueueState:
         """Return what is under way; safe in any thread."""
         arena = self._pool.arena
-        pending = tuple(self._pending.values())
+        pending = tuple(self._tasks.pending.values())
         return QueueState(
             num_asked=len(pending),
             num_ready=sum(one.reply is not None for one in pending),
@@ -119,7 +103,7 @@ class PoolRun:
 
     def _open_next(self) -> list[Batch]:
         while (pending := self._next_arrived()) is not None:
-            self._submit()
+            self._tasks.submit()
             reply = pending.reply
             if reply is not None and reply.kind is ReplyKind.BATCH:
                 self._deliver(pending, has_batch=True)
@@ -166,24 +150,15 @@ class PoolRun:
         if self._is_closed:
             return
         self._is_closed = True
-        self._pool.cancel_head_start()
-        self._pool.cancel_run()
-        # A worker may still write to the slot of the task it is at: slots come back with the
-        # replies, which the next run of the pool collects.
-        for number, pending in self._pending.items():
-            if pending.reply is None:
-                self._pool.abandon(self._scope.run, number, pending.slot)
-            else:
-                self._pool.arena.give_back(pending.slot)
-        self._pending.clear()
+        self._tasks.cancel()
 
     def _next_arrived(self) -> Pending | None:
         if not self._options.in_order:
-            return self._pending.pop(self._arrived.popleft()) if self._arrived else None
-        first = next(iter(self._pending.values()), None)
+            return self._tasks.pending.pop(self._arrived.popleft()) if self._arrived else None
+        first = next(iter(self._tasks.pending.values()), None)
         if first is None or first.reply is None:
             return None
-        return self._pending.pop(first.task.number)
+        return self._tasks.pending.pop(first.task.number)
 
     def _count(self, worker: int, reply: Reply) -> None:
         counters = self.counters
@@ -191,78 +166,6 @@ class PoolRun:
         counters.num_bytes += reply.needed_bytes
         counters.made_batches[worker] += 1
         self._team.note_batch(reply.busy_seconds)
-
-    # Sending
-
-    def _make_turns(self) -> Turns:
-        return Turns(
-            self._num_workers,
-            in_turn=self._options.in_order and self._pool.staffing is None,
-            is_iterable=self._options.is_iterable,
-            most_each=self._options.prefetch_factor,
-            first=self._options.next_worker,
-        )
-
-    def _take_head_start(self) -> HeadStart | None:
-        """Go on with what was sent before, if it is what this run begins with."""
-        head_start, self._pool.head_start = self._pool.head_start, None
-        if head_start is None:
-            return None
-        if self._live_state() != self._pool.live_state:
-            head_start.cancel()
-            return None
-        options = self._options
-        is_right, self._order = head_start.match(self._order, options.epoch, options.base_seed)
-        self._pool.is_predictable = is_right
-        return head_start if is_right else None
-
-    def _submit(self) -> None:
-        while len(self._pending) < self._limit() and not self._order_is_ended:
-            worker = self._turns.choose()
-            if worker is None:
-                return
-            try:
-                drawn = next(self._order)
-            except StopIteration:
-                self._order_is_ended = True
-                self._begin_head_start()
-                break
-            self._send_live_state()
-            number = self._turns.number(worker) if self._options.is_iterable else drawn.number
-            self._pending[number] = send_task(
-                self._pool, self._turns, worker, self._scope, drawn, number
-            )
-        if self._pool.head_start is not None:
-            self._pool.head_start.submit(self._limit() - len(self._pending))
-
-    def _begin_head_start(self) -> None:
-        forecast = self._options.forecast() if self._pool.is_predictable else None
-        if forecast is not None and not self._is_closed:
-            turns = self._make_turns()
-            turns.num_open = self._turns.num_open
-            self._pool.head_start = HeadStart(self._pool, turns, forecast)
-
-    def _limit(self) -> int:
-        return self._lookahead.limit(self._turns.num_open, self._pool.arena.slot_bytes)
-
-    def _num_kept(self) -> int:
-        """Slots that the next batches, or the next epoch, will need again."""
-        return self._limit() + self._options.num_held + self._num_workers
-
-    def _resume_streams(self) -> None:
-        for worker, point in self._options.stream_points.items():
-            self._turns.go_on_after(worker, point.number)
-            self._pool.send(worker, Resume(point))
-
-    def _send_live_state(self) -> None:
-        state = self._live_state()
-        if state != self._pool.live_state:
-            self._pool.live_state = state
-            for worker in range(self._pool.num_live):
-                self._pool.send(worker, state)
-
-    def _live_state(self) -> LiveState:
-        return LiveState(self._options.live_state(), self._options.dataset_epoch)
 
     # Receiving
 
@@ -278,7 +181,7 @@ class PoolRun:
         events = self._pool.wait(min(seconds, self._team.longest_wait_seconds))
         waited = time.monotonic() - began
         self.counters.waited_seconds += waited
-        self._team.note_wait(waited, is_last=self._order_is_ended)
+        self._team.note_wait(waited, is_last=self._tasks.is_ended)
         return events
 
     def _handle(self, events: list[Event]) -> None:
@@ -293,9 +196,9 @@ class PoolRun:
             raise unpack_error(reply.body, f"DataLoader worker {worker}, which did not start")
         if reply.kind is ReplyKind.READY:
             self._team.welcome()
-            self._submit()
+            self._tasks.submit()
             return
-        if reply.run != self._scope.run:
+        if reply.run != self._tasks.scope.run:
             self._pool.put_aside(worker, reply)
             return
         self.counters.add_work(worker, reply.busy_seconds, reply.cpu_seconds)
@@ -305,39 +208,28 @@ class PoolRun:
         if reply.kind is ReplyKind.UNSHARDED:
             self._warn_of_repeats()
             return
-        pending = self._pending.get(reply.number)
+        pending = self._tasks.pending.get(reply.number)
         if pending is None or pending.reply is not None or pending.worker != worker:
             return  # made twice, by a worker that died after it had sent it
         if reply.kind is ReplyKind.TOO_LARGE:
-            self._offer_larger_slot(pending, reply)
+            self._tasks.offer_larger_slot(pending, reply)
             return
-        self._turns.finish(worker)
+        self._tasks.turns.finish(worker)
         if reply.kind is ReplyKind.END:
             self._end_worker(worker, reply)
         pending.reply = reply
         if not self._options.in_order:
             self._arrived.append(reply.number)
 
-    def _offer_larger_slot(self, pending: Pending, reply: Reply) -> None:
-        arena = self._pool.arena
-        arena.require(reply.needed_bytes)
-        # Parts of the batch may lie in the old slot until the worker has moved them: it may be
-        # lent again once the batch has come.
-        self._pool.abandon(self._scope.run, reply.number, pending.slot)
-        pending.slot = arena.lend(pending.worker)
-        self._pool.send(
-            pending.worker, SlotOffer(self._scope.run, reply.number, pending.slot.place)
-        )
-
     def _end_worker(self, worker: int, reply: Reply) -> None:
-        self._turns.end(worker)
+        self._tasks.turns.end(worker)
         self._num_dropped += pickle.loads(reply.body)
 
     def _open(self, slot: Slot, reply: Reply) -> Batch:
         arena = self._pool.arena
         self._pool.settle(reply)
-        if arena.num_free > 2 * self._num_kept():
-            arena.trim(self._num_kept())
+        if arena.num_free > 2 * self._tasks.num_kept():
+            arena.trim(self._tasks.num_kept())
         if reply.needed_bytes > COPIED_BYTES:
             return unpack(reply.body, arena.lease(slot))
         copied = slot.copy(reply.needed_bytes) if reply.needed_bytes else None
@@ -347,17 +239,13 @@ class PoolRun:
     # Trouble
 
     def _whereabouts(self) -> str:
-        return whereabouts(self._pool, self._pending.values())
+        return whereabouts(self._pool, self._tasks.pending.values())
 
     def _bury(self, worker: int) -> None:
         self._pool.cancel_head_start()
-        if self._turns.is_done(worker):
+        if self._tasks.turns.is_done(worker):
             return
-        lost = [
-            pending
-            for pending in self._pending.values()
-            if pending.worker == worker and pending.reply is None
-        ]
+        lost = self._tasks.lost_with(worker)
         process = self._pool.processes[worker]
         process.join(1)
         text = describe_death(process.pid, process.exitcode, [p.task.indices for p in lost])
@@ -365,9 +253,7 @@ class PoolRun:
             raise WorkerDiedError(text)
         logger.warning("%s It is started anew.", text)
         self._pool.restart(worker)
-        for pending in lost:
-            pending.task = pending.task._replace(slot=pending.slot.place)
-            self._pool.send(worker, pending.task)
+        self._tasks.repeat(lost)
 
     def _note_skipped(self, reply: Reply, worker: int) -> None:
         for index, error in pickle.loads(reply.body):
@@ -386,6 +272,6 @@ class PoolRun:
 
     def _finish(self) -> None:
         self._is_closed = True
-        self._pool.arena.trim(self._num_kept())
+        self._pool.arena.trim(self._tasks.num_kept())
         if self._options.is_iterable and self._options.drop_last:
             warn_of_drops(self._num_dropped, self._num_workers)

@@ -4,6 +4,7 @@ from typing import Any
 
 import torch
 
+from fastloader._on_demand import OnDemand
 from fastloader._torch_internals import stream_teller
 from fastloader.stages._cut import CutStream
 from fastloader.stages._device import recorded
@@ -14,7 +15,7 @@ from fastloader.typing import Batch
 __all__ = ["ResidentStream"]
 
 
-class ResidentStream(CutStream):
+class ResidentStream(OnDemand, CutStream):
     """A stream of single batches of data that lies on a device.
 
     They are gathered on the stream that is current when they are made, so whoever computes on
@@ -45,10 +46,3 @@ class ResidentStream(CutStream):
             current.wait_stream(self._made_on)
             map_tensors(batch, lambda tensor: recorded(tensor, current))
         return batch
-
-    def next_if_ready(self) -> list[Batch]:
-        """Return the next batch in a list: nobody else makes it meanwhile."""
-        try:
-            return [next(self)]
-        except StopIteration:
-            return []

@@ -101,7 +101,7 @@ class Trial:
     def close(self) -> None:
         """End the workers."""
         loader: Any = self._loader
-        loader._opener._keeper.retire()  # noqa: SLF001
+        loader._opener.keeper.retire()  # noqa: SLF001
         if loader._iterator is not None:  # noqa: SLF001 - torch's own, where that is tried
             loader._iterator._shutdown_workers()  # noqa: SLF001
             loader._iterator = None  # noqa: SLF001

@@ -1,0 +1,210 @@
+"""Runs over the workers of one loader, processes or threads, and what lives on between them."""
+
+import logging
+import multiprocessing
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+
+from fastloader._buffers import Allocator
+from fastloader._epochs import BegunEpoch
+from fastloader._fingerprint import fingerprint
+from fastloader._forecast import Forecaster
+from fastloader._keeper import PoolKeeper
+from fastloader._live import read_live_state
+from fastloader._loader_facts import LoaderFacts
+from fastloader._ranks import read_ranks
+from fastloader._seeding import DrawScope
+from fastloader.engine import (
+    BatchMaker,
+    Deliveries,
+    FetchPlan,
+    PoolOptions,
+    PoolRun,
+    RunOptions,
+    ThreadOptions,
+    ThreadRun,
+    ThreadSetup,
+    WorkerPool,
+)
+from fastloader.stages import MOST_UNDER_WAY, lock_pages
+
+__all__ = ["ProcessRun", "WorkerRuns", "open_thread_run"]
+
+logger = logging.getLogger("fastloader")
+
+
+class ProcessRun(NamedTuple):
+    """A pass over worker processes."""
+
+    run: PoolRun
+    pool: WorkerPool
+    on_end: Callable[[bool], None]
+    """To be called at its end, with whether it ended in good health."""
+
+
+class WorkerRuns:
+    """Opens passes over the worker processes of one loader.
+
+    **Processes:** belongs to the loader, whose copies make their own.
+
+    Args:
+        facts: What the loader's options do not say.
+    """
+
+    def __init__(self, facts: LoaderFacts) -> None:
+        self._facts = facts
+        self.keeper = PoolKeeper()
+        """Keeps the workers that live on."""
+        self.sends_batches = True
+        """False once batches had to be made here, because workers cannot send them."""
+        self._num_needed = 1
+        self._forecaster = Forecaster()
+
+    def open(
+        self,
+        loader: Any,
+        plan: FetchPlan,
+        maker: BatchMaker,
+        begun: BegunEpoch,
+        deliveries: Deliveries,
+        device: torch.device | None,
+    ) -> ProcessRun:
+        """Return a pass that has begun.
+
+        Args:
+            loader: The loader, for its options as they are now.
+            plan: What to read and how.
+            maker: Makes batches here, where the number of workers is automatic and their batches
+                cannot be sent.
+            begun: The epoch.
+            deliveries: Takes what became of the batches.
+            device: Where they are copied to, if anywhere.
+        """
+        loader.check_worker_number_rationality()
+        if begun.change is not None:
+            self.keeper.note_change(*begun.change)
+        dataset_state = fingerprint(plan.dataset)
+        pool_options = self._pool_options(loader, plan, begun, device)
+        pool = self.keeper.acquire(
+            _state_of(loader, plan, device),
+            dataset_state,
+            lambda: WorkerPool(plan, pool_options),
+            insists=not self._facts.chose_persistence,
+        )
+        run = PoolRun(
+            pool,
+            begun.order.batches,
+            RunOptions(
+                epoch=begun.epoch,
+                base_seed=begun.order.start.base_seed,
+                in_order=loader.in_order,
+                prefetch_factor=loader.prefetch_factor,
+                is_iterable=plan.is_iterable,
+                drop_last=loader.drop_last,
+                timeout_seconds=loader.timeout,
+                stall_seconds=loader.watchdog_seconds,
+                restarts_workers=loader.on_worker_death == "restart",
+                budget_bytes=self._facts.budget_bytes,
+                num_held=MOST_UNDER_WAY + 2 if device is not None else 2,
+                live_state=partial(read_live_state, plan.dataset),
+                dataset_epoch=None if begun.change is None else begun.epoch,
+                stream_points=begun.stream_points,
+                next_worker=begun.next_worker,
+                deliveries=deliveries,
+                skipped=self._facts.skipped,
+                forecast=partial(
+                    self._forecaster.forecast, loader, plan, begun.epoch + 1, dataset_state
+                ),
+                may_grow=lambda: fingerprint(plan.dataset) == dataset_state,
+                maker=maker if self._facts.chose_workers else None,
+            ),
+        )
+        return ProcessRun(run, pool, partial(self._end, loader, pool, run))
+
+    def _pool_options(
+        self, loader: Any, plan: FetchPlan, begun: BegunEpoch, device: torch.device | None
+    ) -> PoolOptions:
+        return PoolOptions(
+            context=loader.multiprocessing_context or multiprocessing.get_context(),
+            num_workers=loader.num_workers,
+            worker_init_fn=loader.worker_init_fn,
+            ranks=read_ranks(),
+            base_seed=begun.order.start.base_seed,
+            pin=lock_pages if device is not None and device.type == "cuda" else None,
+            num_first=self._num_needed if self._may_grow(plan) else None,
+        )
+
+    def _may_grow(self, plan: FetchPlan) -> bool:
+        """Return whether there need not be all workers from the start.
+
+        Not where each has a share of an iterable dataset, nor where the caller insists on the
+        copies of the dataset that the first workers got: later ones would get another.
+        """
+        facts = self._facts
+        return facts.chose_workers and facts.chose_persistence and not plan.is_iterable
+
+    def _end(self, loader: Any, pool: WorkerPool, run: PoolRun, is_healthy: bool) -> None:
+        self._num_needed = pool.num_live
+        if run.counters.num_made_here and self.sends_batches:
+            self.sends_batches = False
+            text = (
+                "The batches cannot be sent from workers to the main process (a class "
+                "defined inside a function or class, say), so from now on they are made "
+                "there, without workers."
+            )
+            loader.stats.note_fallback(text)
+            logger.warning(text)
+        keeps = loader.persistent_workers and is_healthy and self.sends_batches
+        self.keeper.release(pool, keep=keeps)
+
+
+def _state_of(loader: Any, plan: FetchPlan, device: torch.device | None) -> Any:
+    """Return the options that workers are started with, for comparison."""
+    parts = (
+        fingerprint(plan.collate_fn),
+        fingerprint(plan.batch_transform),
+        fingerprint(loader.worker_init_fn),
+    )
+    return parts, loader.num_workers, loader.on_error, loader.drop_last, device
+
+
+def open_thread_run(
+    loader: Any,
+    plan: FetchPlan,
+    allocate: Allocator,
+    begun: BegunEpoch,
+    deliveries: Deliveries,
+    facts: LoaderFacts,
+) -> ThreadRun:
+    """Return a pass over worker threads that has begun.
+
+    Args:
+        loader: The loader, for its options as they are now.
+        plan: What to read and how.
+        allocate: Makes the tensors of the batches.
+        begun: The epoch.
+        deliveries: Takes what became of the batches.
+        facts: What the loader's options do not say.
+    """
+    setup = ThreadSetup(
+        plan,
+        loader.num_workers,
+        loader.worker_init_fn,
+        read_ranks().rank,
+        DrawScope(begun.order.start.base_seed, begun.epoch),
+        allocate,
+        begun.stream_points,
+    )
+    options = ThreadOptions(
+        loader.in_order,
+        loader.prefetch_factor,
+        loader.timeout,
+        loader.watchdog_seconds,
+        facts.skipped,
+        begun.next_worker,
+        deliveries,
+    )
+    return ThreadRun(setup, begun.order.batches, options)

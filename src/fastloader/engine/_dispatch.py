@@ -1,0 +1,178 @@
+"""The tasks of one pass: handed out to workers, taken back, and begun early for the next pass."""
+
+from collections.abc import Iterator
+
+from fastloader.engine._head_start import HeadStart
+from fastloader.engine._lookahead import Lookahead
+from fastloader.engine._messages import LiveState, Reply, Resume, SlotOffer
+from fastloader.engine._pending import Pending, Scope, send_task
+from fastloader.engine._pool import WorkerPool, WorkerReply
+from fastloader.engine._run_options import RunOptions
+from fastloader.engine._turns import Turns
+from fastloader.sampling._drawn import Drawn
+
+__all__ = ["Dispatch"]
+
+
+class Dispatch:
+    """Sends the tasks of a pass, as many at once as may be under way.
+
+    They go to the workers in turn; without order, or where the number of workers is left to us, to
+    the one with the least to do. When there are none left it goes on with the first ones of the
+    next pass, if that can be told.
+
+    Args:
+        pool: The workers.
+        order: The batches to make, one after the other.
+        options: Of the pass.
+
+    **Processes:** consumer's side.
+    """
+
+    def __init__(self, pool: WorkerPool, order: Iterator[Drawn], options: RunOptions) -> None:
+        self._pool = pool
+        self._order = order
+        self._options = options
+        self._is_cancelled = False
+        self.is_ended = False
+        """Whether the order has no more batches."""
+        self.pending: dict[int, Pending] = {}
+        """Tasks whose batches the consumer has not got, in the order in which they were sent."""
+        self.early: list[WorkerReply] = []
+        """Replies that came before the pass began; to be taken once it has."""
+        self.lookahead = Lookahead(options.prefetch_factor, options.budget_bytes)
+        head_start = self._take_head_start()
+        self.turns = self._make_turns() if head_start is None else head_start.turns
+        self.scope = Scope(
+            pool.begin_run(None if head_start is None else head_start.scope.run),
+            options.epoch,
+            options.base_seed,
+        )
+        self._resume_streams()
+        if head_start is not None:
+            self.pending = head_start.pending
+            self.early = head_start.replies
+
+    def submit(self) -> None:
+        """Send tasks until there are enough under way."""
+        while len(self.pending) < self._limit() and not self.is_ended:
+            worker = self.turns.choose()
+            if worker is None:
+                return
+            try:
+                drawn = next(self._order)
+            except StopIteration:
+                self.is_ended = True
+                self._begin_head_start()
+                break
+            self._send_live_state()
+            number = self.turns.number(worker) if self._options.is_iterable else drawn.number
+            self.pending[number] = send_task(
+                self._pool, self.turns, worker, self.scope, drawn, number
+            )
+        if self._pool.head_start is not None:
+            self._pool.head_start.submit(self._limit() - len(self.pending))
+
+    def offer_larger_slot(self, pending: Pending, reply: Reply) -> None:
+        """Lend a slot in which a batch that is made has room.
+
+        Args:
+            pending: The task of the batch.
+            reply: Says how much room that is.
+        """
+        arena = self._pool.arena
+        arena.require(reply.needed_bytes)
+        # Parts of the batch may lie in the old slot until the worker has moved them: it may be
+        # lent again once the batch has come.
+        self._pool.abandon(self.scope.run, reply.number, pending.slot)
+        pending.slot = arena.lend(pending.worker)
+        self._pool.send(
+            pending.worker, SlotOffer(self.scope.run, reply.number, pending.slot.place)
+        )
+
+    def lost_with(self, worker: int) -> list[Pending]:
+        """Return the tasks that a worker has not answered.
+
+        Args:
+            worker: Who has died.
+        """
+        return [
+            pending
+            for pending in self.pending.values()
+            if pending.worker == worker and pending.reply is None
+        ]
+
+    def repeat(self, lost: list[Pending]) -> None:
+        """Send tasks once more, to the workers that had them before.
+
+        Args:
+            lost: The tasks.
+        """
+        for pending in lost:
+            pending.task = pending.task._replace(slot=pending.slot.place)
+            self._pool.send(pending.worker, pending.task)
+
+    def num_kept(self) -> int:
+        """Return how many slots the next batches, or the next pass, will need again."""
+        return self._limit() + self._options.num_held + self._pool.options.num_workers
+
+    def cancel(self) -> None:
+        """Cancel the tasks that are under way and take their slots back."""
+        self._is_cancelled = True
+        self._pool.cancel_head_start()
+        self._pool.cancel_run()
+        # A worker may still write to the slot of the task it is at: slots come back with the
+        # replies, which the next run of the pool collects.
+        for number, pending in self.pending.items():
+            if pending.reply is None:
+                self._pool.abandon(self.scope.run, number, pending.slot)
+            else:
+                self._pool.arena.give_back(pending.slot)
+        self.pending.clear()
+
+    def _make_turns(self) -> Turns:
+        return Turns(
+            self._pool.options.num_workers,
+            in_turn=self._options.in_order and self._pool.staffing is None,
+            is_iterable=self._options.is_iterable,
+            most_each=self._options.prefetch_factor,
+            first=self._options.next_worker,
+        )
+
+    def _take_head_start(self) -> HeadStart | None:
+        """Go on with what was sent before, if it is what this run begins with."""
+        head_start, self._pool.head_start = self._pool.head_start, None
+        if head_start is None:
+            return None
+        if self._live_state() != self._pool.live_state:
+            head_start.cancel()
+            return None
+        options = self._options
+        is_right, self._order = head_start.match(self._order, options.epoch, options.base_seed)
+        self._pool.is_predictable = is_right
+        return head_start if is_right else None
+
+    def _begin_head_start(self) -> None:
+        forecast = self._options.forecast() if self._pool.is_predictable else None
+        if forecast is not None and not self._is_cancelled:
+            turns = self._make_turns()
+            turns.num_open = self.turns.num_open
+            self._pool.head_start = HeadStart(self._pool, turns, forecast)
+
+    def _limit(self) -> int:
+        return self.lookahead.limit(self.turns.num_open, self._pool.arena.slot_bytes)
+
+    def _resume_streams(self) -> None:
+        for worker, point in self._options.stream_points.items():
+            self.turns.go_on_after(worker, point.number)
+            self._pool.send(worker, Resume(point))
+
+    def _send_live_state(self) -> None:
+        state = self._live_state()
+        if state != self._pool.live_state:
+            self._pool.live_state = state
+            for worker in range(self._pool.num_live):
+                self._pool.send(worker, state)
+
+    def _live_state(self) -> LiveState:
+        return LiveState(self._options.live_state(), self._options.dataset_epoch)

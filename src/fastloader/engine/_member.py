@@ -1,0 +1,120 @@
+"""One worker process as its pool sees it: started, asked where it is, let go."""
+
+import os
+import signal
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from fastloader.engine._frames import FrameSender, FrameSplitter
+from fastloader.engine._launch import Launch, importable_main
+from fastloader.engine._pool_options import PoolOptions
+from fastloader.engine._worker import WorkerSetup, run_worker
+from fastloader.shm._memory_file import MemoryFile
+
+if TYPE_CHECKING:
+    from multiprocessing.process import BaseProcess
+
+__all__ = ["Member", "end_processes"]
+
+STACK_BYTES = 1 << 16
+STACK_SECONDS = 0.3
+
+_consumer_descriptors: set[int] = set()
+"""This process's ends of the pipes of all pools: a forked worker closes what it inherits."""
+
+
+class Member:
+    """A worker process and the pipes to and from it.
+
+    Args:
+        number: Of the worker in its pool.
+        options: How to start it.
+        launch: What it works with.
+        arena: The file of the slots.
+
+    **Processes:** the consumer's side; made, asked and released by its pool.
+    """
+
+    def __init__(
+        self, number: int, options: PoolOptions, launch: Launch, arena: MemoryFile
+    ) -> None:
+        self.number = number
+        self.is_ready = False
+        self.is_dead = False
+        task_reader, task_writer = options.context.Pipe(duplex=False)
+        reply_reader, reply_writer = options.context.Pipe(duplex=False)
+        self._stacks = MemoryFile.create(1)
+        ends = (task_writer.fileno(), reply_reader.fileno())
+        setup = WorkerSetup(
+            worker_id=number,
+            num_workers=options.num_workers,
+            ranks=options.ranks,
+            base_seed=options.base_seed,
+            tasks=task_reader,
+            replies=reply_writer,
+            arena=arena,
+            stacks=self._stacks,
+            foreign_descriptors=(*_consumer_descriptors, *ends) if options.forks else (),
+        )
+        self.process: BaseProcess = options.context.Process(  # type: ignore[attr-defined]
+            target=run_worker, args=(setup, launch), daemon=True
+        )
+        try:
+            with importable_main(options.context):
+                self.process.start()
+        finally:
+            task_reader.close()
+            reply_writer.close()
+        self.descriptors = (os.dup(ends[0]), os.dup(ends[1]))
+        """To write tasks to, and to read replies from."""
+        task_writer.close()
+        reply_reader.close()
+        _consumer_descriptors.update(self.descriptors)
+        self.sender = FrameSender(self.descriptors[0])
+        self.splitter = FrameSplitter(self.descriptors[1])
+
+    def stack(self) -> str:
+        """Return what the worker's threads are doing, or why that cannot be told."""
+        pid = self.process.pid
+        if self.is_dead or pid is None:
+            return "(the process has ended)"
+        descriptor = self._stacks.fileno()
+        # The place in the file is shared with the worker, which writes here.
+        start = os.lseek(descriptor, 0, os.SEEK_CUR)
+        os.kill(pid, signal.SIGUSR1)
+        text = ""
+        deadline = time.monotonic() + STACK_SECONDS
+        while time.monotonic() < deadline:
+            time.sleep(0.02)
+            longer = os.pread(descriptor, STACK_BYTES, start).decode(errors="replace")
+            if longer and longer == text:
+                break
+            text = longer
+        return text.strip() or "(no answer: the process has not started yet)"
+
+    def release(self) -> None:
+        """Close this process's ends of the pipes; harmless when repeated."""
+        for descriptor in self.descriptors:
+            if descriptor in _consumer_descriptors:
+                _consumer_descriptors.discard(descriptor)
+                os.close(descriptor)
+        self._stacks.close()
+
+
+def end_processes(staying: Sequence[Member], members: Sequence[Member], seconds: float) -> None:
+    """End worker processes and wait until they are gone.
+
+    Args:
+        staying: Those that have not left by themselves: they are told to end.
+        members: All.
+        seconds: To wait for all of them in all, before those that remain are killed.
+    """
+    for member in staying:
+        member.process.terminate()
+    deadline = time.monotonic() + seconds
+    for member in members:
+        member.process.join(max(0.0, deadline - time.monotonic()))
+        if member.process.is_alive():
+            member.process.kill()
+            member.process.join()

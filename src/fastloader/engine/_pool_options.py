@@ -1,0 +1,30 @@
+"""How the workers of a pool are started."""
+
+from dataclasses import dataclass
+from multiprocessing.context import BaseContext
+
+from fastloader._ranks import Ranks
+from fastloader.engine._launch import WorkerInit
+from fastloader.shm._arena import Pin
+
+__all__ = ["PoolOptions"]
+
+
+@dataclass(frozen=True)
+class PoolOptions:
+    """How to start workers."""
+
+    context: BaseContext
+    num_workers: int
+    worker_init_fn: WorkerInit | None
+    ranks: Ranks
+    base_seed: int
+    pin: Pin | None = None
+    """Locks the memory of slots, for a device that reads them itself."""
+    num_first: int | None = None
+    """Workers to begin with, where more are taken on as they are needed; None starts all."""
+
+    @property
+    def forks(self) -> bool:
+        """Whether workers are copies of this process."""
+        return self.context.get_start_method() == "fork"
