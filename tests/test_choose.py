@@ -6,7 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastloader._choose import DatasetTraits, GivenOptions, choose_settings
+from fastloader._choose import (
+    DatasetTraits,
+    GivenOptions,
+    choose_most_workers,
+    choose_settings,
+)
 from fastloader._machine import Machine
 
 GB = 1 << 30
@@ -182,7 +187,8 @@ def test_that_nothing_could_be_suggested_is_said_beside_the_number_of_workers():
     settings = choose_settings(PLAIN, OPAQUE, GivenOptions(suggested="nothing is stored"))
 
     assert settings.num_workers == 8
-    assert settings.reasons["num_workers"].endswith("as they are needed; nothing is stored")
+    assert "as they are needed" in settings.reasons["num_workers"]
+    assert settings.reasons["num_workers"].endswith("; nothing is stored")
 
 
 @pytest.mark.parametrize(
@@ -212,6 +218,54 @@ def test_the_number_of_workers_fits_the_machine(changes, num_workers):
     machine = dataclasses.replace(PLAIN, **changes)
 
     assert choose_settings(machine, OPAQUE, GivenOptions()).num_workers == num_workers
+
+
+@pytest.mark.parametrize(
+    ("machine_changes", "dataset_changes", "options", "most"),
+    [
+        ({}, {}, {}, 32),
+        ({"rank_cpus": 2}, {}, {}, 32),
+        ({"available_bytes": 10 * GB}, {}, {}, 20),
+        ({"available_bytes": 10 * GB, "rank_cpus": 4, "local_world_size": 2}, {}, {}, 10),
+        ({"max_open_files": 256}, {}, {}, 16),
+        ({}, {"num_batches": 12}, {}, 12),
+        ({}, {}, {"has_worker_init_fn": True}, 8),
+        ({}, {}, {"num_workers": 3}, 3),
+        ({}, {}, {"num_workers_override": 3}, 3),
+        ({}, {}, {"persistent_workers": True}, 7),
+        ({}, {}, {"workers": "threads"}, 7),
+        ({}, {"is_iterable": True, "num_shards": 3}, {}, 3),
+        ({}, {"batched": True}, {}, 0),
+    ],
+    ids=[
+        "plenty of everything",
+        "few CPUs",
+        "little memory",
+        "shared memory",
+        "few open files",
+        "few batches",
+        "numbered by the caller",
+        "given",
+        "by the environment",
+        "kept by wish",
+        "threads",
+        "shards",
+        "batched",
+    ],
+)
+def test_workers_that_wait_may_be_more_than_the_cpus(
+    machine_changes, dataset_changes, options, most
+):
+    machine = dataclasses.replace(PLAIN, **machine_changes)
+    dataset = dataclasses.replace(OPAQUE, **dataset_changes)
+    given_options = GivenOptions(**options)
+    settings = choose_settings(machine, dataset, given_options)
+
+    found = choose_most_workers(machine, dataset, given_options, settings.num_workers)
+
+    assert found == most
+    is_said = f"up to {most} where they wait" in settings.reasons["num_workers"]
+    assert is_said == (most > settings.num_workers)
 
 
 @pytest.mark.parametrize(

@@ -504,7 +504,7 @@ def test_no_workers_are_chosen_in_a_daemonic_process():
 @pytest.mark.multiprocess
 @pytest.mark.parametrize("dataset", [Stream(), Sharded()], ids=["whole", "sharded"])
 def test_an_iterable_dataset_is_not_repeated(monkeypatch, dataset):
-    monkeypatch.setattr("fastloader._choose._MAX_WORKERS", 1)
+    monkeypatch.setattr("fastloader._worker_limits._MAX_WORKERS", 1)
 
     assert numbers(FastLoader(dataset)) == list(range(6))
 

@@ -5,17 +5,19 @@ from typing import Any, TypeVar
 
 from fastloader._machine import Machine
 from fastloader._settings import Auto, LoaderSettings, Transport, Workers
+from fastloader._worker_limits import count_waiting, count_workers
 from fastloader.errors import SettingsError
 
-__all__ = ["GIVEN", "PINNING", "DatasetTraits", "GivenOptions", "choose_settings"]
+__all__ = [
+    "GIVEN",
+    "PINNING",
+    "DatasetTraits",
+    "GivenOptions",
+    "choose_most_workers",
+    "choose_settings",
+]
 
 _T = TypeVar("_T")
-
-_MAX_WORKERS = 16
-"""More workers than this no longer raise the rate on any machine measured."""
-
-_WORKER_BYTES = 512 * 1024 * 1024
-"""Memory set aside for each worker: an interpreter with torch, and batches under way."""
 
 PINNING = frozenset({"cuda", "xpu"})
 """Accelerators that copy faster from page-locked memory; on ``mps`` torch refuses it."""
@@ -69,6 +71,8 @@ class GivenOptions:
     resident: str | None = None
     num_workers_override: int | None = None
     """Stands in for the automatic number of workers."""
+    has_worker_init_fn: bool = False
+    """Whether there is one, which may count on numbers of workers below `num_workers`."""
     suggested: LoaderSettings | str | None = None
     """What to take for options left open, or why there is nothing though it was asked for."""
 
@@ -120,6 +124,29 @@ def choose_settings(
         reasons=reasons,
         ignored=ignored,
     )
+
+
+def choose_most_workers(
+    machine: Machine, traits: DatasetTraits, given: GivenOptions, num_workers: int
+) -> int:
+    """Return how many workers there may be while they wait and leave the CPUs idle.
+
+    Args:
+        machine: What the process may use.
+        traits: What the dataset is like.
+        given: What the caller gave.
+        num_workers: That was chosen for it.
+    """
+    may_exceed = (
+        num_workers > 0
+        and given.num_workers == "auto"
+        and given.num_workers_override is None
+        and not given.has_worker_init_fn
+        and _takes_on(traits, given)
+    )
+    if not may_exceed:
+        return num_workers
+    return max(num_workers, count_waiting(machine, traits.num_batches))
 
 
 _NO_WORKERS = "only matters with workers"
@@ -185,11 +212,14 @@ def _choose_num_workers(
     elif _choose_residence(traits, given)[0] is not None:
         return 0, "batches are gathered on the device"
     else:
-        number = _count_workers(machine, traits.num_batches, takes_on=_takes_on(traits, given))
-    most, reason = _limit_to_shards(*number, traits)
+        number = count_workers(machine, traits.num_batches, takes_on=_takes_on(traits, given))
+    num_workers, reason = _limit_to_shards(*number, traits)
+    most = choose_most_workers(machine, traits, given, num_workers)
     if most > 1 and _takes_on(traits, given):
         reason += "; they start as they are needed"
-    return most, reason
+    if most > num_workers:
+        reason += f", up to {most} where they wait more than they compute"
+    return num_workers, reason
 
 
 def _takes_on(traits: DatasetTraits, given: GivenOptions) -> bool:
@@ -211,31 +241,6 @@ def _find_obstacle(machine: Machine, traits: DatasetTraits, given: GivenOptions)
     if machine.is_daemonic:
         return "a daemonic process may not start workers"
     return traits.tied
-
-
-def _count_workers(
-    machine: Machine, num_batches: int | None, *, takes_on: bool
-) -> tuple[int, str]:
-    """Return the smallest of the limits, and which one it is."""
-    if num_batches is not None and num_batches < 2:
-        return 0, "an epoch of one batch leaves workers nothing to do meanwhile"
-    cpus = f"{machine.granted_cpus} usable CPUs"
-    if machine.local_world_size > 1:
-        cpus += f" for {machine.local_world_size} local ranks"
-    least = 1 if machine.accelerator is not None else 0
-    if takes_on and machine.rank_cpus > 1:
-        # The last worker starts only while training waits, and so leaves its CPU idle.
-        by_cpus = machine.rank_cpus, cpus
-    else:
-        by_cpus = max(least, machine.rank_cpus - 1), f"{cpus}, less one for training"
-    limits = [
-        by_cpus,
-        (machine.available_bytes // _WORKER_BYTES, "limited by the memory available"),
-        (_MAX_WORKERS, "more rarely help"),
-    ]
-    if num_batches is not None:
-        limits.append((num_batches, "one for each batch of an epoch"))
-    return min(limits, key=lambda limit: limit[0])
 
 
 def _limit_to_shards(number: int, reason: str, traits: DatasetTraits) -> tuple[int, str]:

@@ -10,7 +10,7 @@ from typing import Any, Literal, Never, TypeVar
 import torch
 from torch.utils.data import Dataset, Sampler
 
-from fastloader._choose import GIVEN, GivenOptions, choose_settings
+from fastloader._choose import GIVEN, GivenOptions, choose_most_workers, choose_settings
 from fastloader._epoch import EpochOpener
 from fastloader._epochs import Epochs
 from fastloader._given import (
@@ -202,13 +202,16 @@ class FastLoader(ResumableLoader[T_co]):
             in_order=in_order,
             resident=resident or preferred_residence(dataset),
             num_workers_override=read_override(),
+            has_worker_init_fn=worker_init_fn is not None,
             suggested=suggested,
         )
         chosen = choose_settings(machine, traits, given)
         # Before torch's own __init__, which asks whether the number of workers is sound.
         self._settings = chosen
+        is_automatic = num_workers == "auto" and not isinstance(suggested, LoaderSettings)
         self._facts = LoaderFacts(
-            chose_workers=num_workers == "auto" and not isinstance(suggested, LoaderSettings),
+            chosen_workers=chosen.num_workers if is_automatic else None,
+            most_workers=choose_most_workers(machine, traits, given, chosen.num_workers),
             chose_persistence=persistent_workers == "auto",
             budget_bytes=machine.available_bytes // (2 * machine.local_world_size),
         )

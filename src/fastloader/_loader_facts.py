@@ -11,8 +11,10 @@ __all__ = ["LoaderFacts"]
 class LoaderFacts:
     """What is settled when a loader is made and stands in none of its options."""
 
-    chose_workers: bool
-    """Whether their number is automatic."""
+    chosen_workers: int | None
+    """Their number, where it is automatic."""
+    most_workers: int
+    """How many there may be then, where they wait more than they compute."""
     chose_persistence: bool
     """Whether it is automatic that workers live on."""
     budget_bytes: int

@@ -12,6 +12,9 @@ import psutil
 import torch
 from torch.utils.data import get_worker_info
 
+if sys.platform != "win32":
+    import resource
+
 __all__ = ["Machine", "detect_fork_hazard", "read_available_bytes", "read_machine"]
 
 _LOCAL_WORLD_SIZE = (
@@ -68,6 +71,8 @@ class Machine:
     """Whether processes can share memory without a name in a file system."""
     fork_hazard: str | None = None
     """What is in use whose threads no forked child has, as the beginning of a sentence."""
+    max_open_files: int | None = None
+    """Descriptors that the process may have, None without a limit."""
 
 
 def read_machine(
@@ -103,6 +108,7 @@ def read_machine(
         is_main_importable=_is_main_importable(),
         has_memory_files=hasattr(os, "memfd_create"),
         fork_hazard=detect_fork_hazard(),
+        max_open_files=_read_max_open_files(),
     )
 
 
@@ -117,6 +123,13 @@ def detect_fork_hazard() -> str | None:
         return None
     pipeline = str(zarr.config.get("codec_pipeline.path", ""))
     return "zarr decodes by zarrs" if pipeline.startswith("zarrs.") else None
+
+
+def _read_max_open_files() -> int | None:
+    if sys.platform == "win32":
+        return None
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return None if most == resource.RLIM_INFINITY else most
 
 
 def _first_number(environment: Mapping[str, str], names: tuple[str, ...], default: int) -> int:

@@ -119,7 +119,7 @@ class WorkerRuns:
                     self._forecaster.forecast, loader, plan, begun.epoch + 1, dataset_state
                 ),
                 may_grow=lambda: fingerprint(plan.dataset) == dataset_state,
-                maker=maker if self._facts.chose_workers else None,
+                maker=maker if self._is_automatic(loader) else None,
             ),
         )
         return ProcessRun(run, pool, partial(self._end, loader, pool, run))
@@ -127,24 +127,27 @@ class WorkerRuns:
     def _pool_options(
         self, loader: Any, plan: FetchPlan, begun: BegunEpoch, device: torch.device | None
     ) -> PoolOptions:
+        # Not where each worker has a share of an iterable dataset, nor where the caller insists on
+        # the copies of the dataset that the first workers got: later ones would get another.
+        may_grow = (
+            self._is_automatic(loader)
+            and self._facts.chose_persistence
+            and not plan.is_iterable
+        )
         return PoolOptions(
             context=loader.multiprocessing_context or multiprocessing.get_context(),
-            num_workers=loader.num_workers,
+            num_workers=self._facts.most_workers if may_grow else loader.num_workers,
             worker_init_fn=loader.worker_init_fn,
             ranks=read_ranks(),
             base_seed=begun.order.start.base_seed,
             pin=lock_pages if device is not None and device.type == "cuda" else None,
-            num_first=self._num_needed if self._may_grow(plan) else None,
+            num_first=self._num_needed if may_grow else None,
+            num_cpus=loader.num_workers,
         )
 
-    def _may_grow(self, plan: FetchPlan) -> bool:
-        """Return whether there need not be all workers from the start.
-
-        Not where each has a share of an iterable dataset, nor where the caller insists on the
-        copies of the dataset that the first workers got: later ones would get another.
-        """
-        facts = self._facts
-        return facts.chose_workers and facts.chose_persistence and not plan.is_iterable
+    def _is_automatic(self, loader: Any) -> bool:
+        """Return whether the number of workers is ours, and nobody has set another since."""
+        return bool(loader.num_workers == self._facts.chosen_workers)
 
     def _end(self, loader: Any, pool: WorkerPool, run: PoolRun, is_healthy: bool) -> None:
         self._num_needed = pool.num_live

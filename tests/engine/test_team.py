@@ -28,15 +28,22 @@ class Waits(Images):
 class Eager(Staffing):
     """Wants all the workers that there may be, whatever the clock says."""
 
-    def wanted(self, num_workers, now):
-        return self._most
+    def wanted(self, num_workers, now, *, may_grow=True):
+        return self._most if may_grow else num_workers
 
 
 class Still(Staffing):
     """Keeps the workers that there are."""
 
-    def wanted(self, num_workers, now):
+    def wanted(self, num_workers, now, *, may_grow=True):
         return num_workers
+
+
+class Thrifty(Staffing):
+    """Has enough with one worker."""
+
+    def wanted(self, num_workers, now, *, may_grow=True):
+        return 1
 
 
 @pytest.fixture
@@ -103,6 +110,16 @@ def test_workers_leave_between_two_batches_without_a_trace(open_pool):
 
     assert labels_of(first) == labels_of(second) == labels_of(third) == list(range(200))
     assert pool.num_live == 2
+
+
+def test_workers_that_are_not_needed_leave_when_their_tasks_are_done(open_pool):
+    pool = open_pool(Waits(), num_workers=3, num_first=3)
+    pool.staffing = Thrifty(3, 0.0)
+
+    order, _, _ = columns_of(batches_of(start(pool, in_fours(400))))
+
+    assert order == list(range(400))
+    assert pool.num_live == 1
 
 
 def test_the_number_of_workers_is_kept_for_the_next_run(eager_pool):

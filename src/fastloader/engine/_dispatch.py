@@ -114,7 +114,7 @@ class Dispatch:
 
     def num_kept(self) -> int:
         """Return how many slots the next batches, or the next pass, will need again."""
-        return self._limit() + self._options.num_held + self._pool.options.num_workers
+        return self._limit() + self._options.num_held + self._pool.num_live
 
     def cancel(self) -> None:
         """Cancel the tasks that are under way and take their slots back."""

@@ -10,6 +10,7 @@ from multiprocessing.process import BaseProcess
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
+from fastloader._busy_clock import read_queued
 from fastloader.engine._fetch import FetchPlan
 from fastloader.engine._hazards import warn_of_hazards
 from fastloader.engine._launch import inherited_launch, pickled_launch
@@ -86,7 +87,13 @@ class WorkerPool:
         self.staffing: Staffing | None = None
         """Decides how many workers there are; None where all are there from the start."""
         if options.num_first is not None:
-            self.staffing = Staffing(options.num_workers, time.monotonic())
+            members = self._members  # not `self`, which would then be its own owner
+            self.staffing = Staffing(
+                options.num_workers,
+                time.monotonic(),
+                num_cpus=options.num_cpus,
+                read_queued=lambda: read_queued(one.process.pid for one in members),
+            )
         self.cancel_run()
         try:
             self.resize(options.num_first or options.num_workers)

@@ -16,6 +16,7 @@ class PoolOptions:
 
     context: BaseContext
     num_workers: int
+    """The most that there may be."""
     worker_init_fn: WorkerInit | None
     ranks: Ranks
     base_seed: int
@@ -23,6 +24,8 @@ class PoolOptions:
     """Locks the memory of slots, for a device that reads them itself."""
     num_first: int | None = None
     """Workers to begin with, where more are taken on as they are needed; None starts all."""
+    num_cpus: int | None = None
+    """From so many on only those are taken on that leave CPUs idle; None is `num_workers`."""
 
     @property
     def forks(self) -> bool:

@@ -165,7 +165,7 @@ class PoolRun:
         counters.num_batches += 1
         counters.num_bytes += reply.needed_bytes
         counters.made_batches[worker] += 1
-        self._team.note_batch(reply.busy_seconds)
+        self._team.note_batch(reply.busy_seconds, reply.cpu_seconds)
 
     # Receiving
 

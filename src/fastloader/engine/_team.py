@@ -35,6 +35,7 @@ class Team:
         self._may_grow = may_grow
         self._staffing = pool.staffing
         self._num_batches = 0
+        self._num_wanted = pool.num_live
         if self._staffing is not None:
             self._staffing.begin_run(time.monotonic())
             self._open_turns()
@@ -55,11 +56,11 @@ class Team:
             self._staffing.note_wait(seconds)
             self._look(may_grow=not is_last)
 
-    def note_batch(self, busy_seconds: float) -> None:
-        """Note a batch, and the time that a worker has spent on it."""
+    def note_batch(self, busy_seconds: float, cpu_seconds: float) -> None:
+        """Note a batch, the time that a worker spent on it, and how much of it computing."""
         if self._staffing is None:
             return
-        self._staffing.note_batch(busy_seconds)
+        self._staffing.note_batch(busy_seconds, cpu_seconds)
         self._num_batches += 1
         if self._num_batches % BATCHES_BETWEEN_LOOKS == 0:
             self._look(may_grow=False)
@@ -71,19 +72,27 @@ class Team:
             self._open_turns()
 
     def _open_turns(self) -> None:
-        self._turns.num_open = max(1, self._pool.num_ready)
+        self._turns.num_open = max(1, min(self._pool.num_ready, self._num_wanted))
 
     def _look(self, *, may_grow: bool) -> None:
         pool, staffing = self._pool, self._staffing
         if staffing is None or pool.num_ready < pool.num_live:
             return
-        wanted = staffing.wanted(pool.num_live, time.monotonic())
+        wanted = staffing.wanted(self._num_wanted, time.monotonic(), may_grow=may_grow)
+        if wanted > self._num_wanted:
+            affordable = self._lookahead.affordable(pool.arena.slot_bytes)
+            wanted = max(self._num_wanted, min(wanted, affordable))
         if wanted > pool.num_live:
-            wanted = min(wanted, self._lookahead.affordable(pool.arena.slot_bytes))
-            if may_grow and wanted > pool.num_live and self._may_grow():
-                pool.resize(wanted)
-        if pool.head_start is not None:
-            return  # any worker may be at a task of the next run
-        while wanted < pool.num_live and self._turns.is_idle(pool.num_live - 1):
+            if not self._may_grow():
+                return
+            pool.resize(wanted)
+        self._num_wanted = wanted
+        self._open_turns()
+        # Who is to leave gets no more tasks, and goes when those that it has are done.
+        while pool.num_live > wanted and self._is_idle(pool.num_live - 1):
             pool.resize(pool.num_live - 1)
-            self._open_turns()
+
+    def _is_idle(self, worker: int) -> bool:
+        head_start = self._pool.head_start
+        has_next = head_start is not None and not head_start.turns.is_idle(worker)
+        return self._turns.is_idle(worker) and not has_next

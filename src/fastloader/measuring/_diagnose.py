@@ -121,7 +121,8 @@ def _evidence_of(
     device = getattr(loader, "device", None)
     return Evidence(
         cpus=machine.granted_cpus,
-        num_workers=loader.num_workers,
+        # Automatic workers that wait for storage may be more than the loader says.
+        num_workers=max(loader.num_workers, len(stats.workers)),
         uses_threads=getattr(loader, "workers", None) == "threads",
         is_fast=is_fast,
         persistent_workers=bool(loader.persistent_workers),

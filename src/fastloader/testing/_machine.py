@@ -3,7 +3,6 @@
 import importlib.util
 import os
 import shutil
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,9 +13,6 @@ import torch
 
 from fastloader._machine import Machine, read_machine
 from fastloader.cache._disk_file import default_cache_folder
-
-if sys.platform != "win32":
-    import resource
 
 __all__ = ["MachineFinding", "MachineReport", "check_machine"]
 
@@ -86,7 +82,7 @@ def check_machine() -> MachineReport:
         _check_threads(machine.rank_cpus, torch.get_num_threads(), os.environ),
         _check_memory(machine.available_bytes, psutil.virtual_memory().total),
         _check_shared_memory(machine.has_memory_files, _free_shared_bytes()),
-        _check_open_files(_most_open_files()),
+        _check_open_files(machine.max_open_files),
         _check_start_method(machine),
         _check_accelerator(machine.accelerator, torch.version.cuda, _has_nvidia_driver()),
         _check_cache_folder(default_cache_folder()),
@@ -252,13 +248,6 @@ def _check_extras() -> Iterator[MachineFinding]:
 def _free_shared_bytes() -> int | None:
     folder = Path("/dev/shm")  # noqa: S108 - not to write to
     return shutil.disk_usage(folder).free if folder.is_dir() else None
-
-
-def _most_open_files() -> int | None:
-    if sys.platform == "win32":
-        return None
-    most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    return None if most == resource.RLIM_INFINITY else most
 
 
 def _has_nvidia_driver() -> bool:

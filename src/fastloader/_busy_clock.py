@@ -1,14 +1,16 @@
 """How long threads computed, and how long they waited for a core that others had."""
 
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["ThreadTime", "read_thread", "read_threads"]
+__all__ = ["ThreadTime", "read_queued", "read_thread", "read_threads"]
 
 _THREAD = Path("/proc/thread-self/schedstat")
 _TASKS = Path("/proc/self/task")
+_OTHERS = Path("/proc")
 
 
 class ThreadTime(NamedTuple):
@@ -42,6 +44,16 @@ def read_threads() -> dict[int, ThreadTime]:
         read = {int(task.name): _read(task / "schedstat") for task in _TASKS.iterdir()}
         return {number: found for number, found in read.items() if found is not None}
     return {}
+
+
+def read_queued(pids: Iterable[int | None]) -> dict[int, float]:
+    """Return how many seconds the main threads of processes have waited for a core, by pid.
+
+    Args:
+        pids: Of the processes; those of which nothing is told are left out.
+    """
+    times = {pid: _read(_OTHERS / str(pid) / "schedstat") for pid in pids if pid is not None}
+    return {pid: time.queued_seconds for pid, time in times.items() if time is not None}
 
 
 def _read(path: Path) -> ThreadTime | None:
