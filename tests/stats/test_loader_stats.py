@@ -102,8 +102,8 @@ def test_workers_that_wait_are_told_from_those_that_compute():
     assert [share.worker for share in shares] == [0, 1]
     assert sum(share.num_batches for share in shares) == 8
     for share in shares:
-        assert 0.2 < share.busy_share <= 1.0
-        assert share.cpu_share < share.busy_share
+        assert 0 < share.busy_share <= 1.0
+        assert share.cpu_share < share.busy_share / 2
 
 
 def test_threads_tell_how_busy_they_are():

@@ -98,8 +98,7 @@ class MovesAPosition(Good):
 
     def __getitem__(self, index):
         self.position = index
-        for _ in range(100):
-            pass
+        time.sleep(1e-4)  # a read lets other threads run
         return super().__getitem__(self.position)
 
 
@@ -113,6 +112,7 @@ class SharedBatch(Good):
         batch = self.memory[: len(indices)]
         for row, index in enumerate(indices):
             batch[row] = index
+        time.sleep(1e-4)  # decoding lets other threads run
         return batch.clone()
 
 
