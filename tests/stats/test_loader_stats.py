@@ -74,10 +74,10 @@ def test_what_the_consumer_does_is_not_waiting(way):
     elapsed_seconds = time.perf_counter() - started
     snapshot = loader.stats.snapshot()
 
+    waited_seconds = snapshot.wait_share * snapshot.elapsed_seconds
     assert snapshot.elapsed_seconds <= elapsed_seconds
-    assert snapshot.next_p50_seconds < 0.01
     assert snapshot.samples_per_second < 2 / 0.01
-    assert snapshot.wait_share < 0.9
+    assert waited_seconds <= elapsed_seconds - 12 * 0.01
 
 
 def test_waiting_for_slow_samples_is_seen():
