@@ -8,13 +8,32 @@ import torch
 
 from fastloader._fingerprint import fingerprint
 
+OPTIONS = {"crop": 32}
+
+
+def global_reader():
+    return OPTIONS["crop"]
+
+
+class Config:
+    zoom = 2
+
+
+class Slotted:
+    __slots__ = ("size",)
+
+    def __init__(self):
+        self.size = 3
+
 
 class Inner:
+    flips = True
+
     def __init__(self):
         self.size = 3
 
     def read(self):
-        return self.size
+        return self.size * Config.zoom * global_reader()
 
 
 def counter():
@@ -40,6 +59,12 @@ class Holder:
         self.method = Inner().read
         self.bound = partial(Inner().read)
         self.closure = counter()
+        self.pixels = np.zeros(2_000_000, np.uint8)
+        self.by_name = {str(i): i for i in range(1000)}
+        self.slotted = Slotted()
+        self.deep = [{"a": [[Inner()]]}]
+        self.from_array = torch.from_numpy(np.zeros(10))
+        self.objects = np.array([None] * 100)
 
 
 class LiveHolder(Holder):
@@ -73,6 +98,13 @@ def set_class(holder):
         lambda h: setattr(h.method.__self__, "size", 5),
         lambda h: setattr(h.bound.func.__self__, "size", 5),
         lambda h: h.closure(),
+        lambda h: h.pixels.fill(1),
+        lambda h: h.large.reverse(),
+        lambda h: h.by_name.update({"7": 70}),
+        lambda h: setattr(h.slotted, "size", 5),
+        lambda h: setattr(h.deep[0]["a"][0][0], "size", 5),
+        lambda h: h.from_array.numpy().fill(1),
+        lambda h: h.objects.fill(0),
         set_class,
     ],
     ids=[
@@ -88,6 +120,13 @@ def set_class(holder):
         "object of a method",
         "object of a partial method",
         "closure",
+        "large array",
+        "order of a long list",
+        "value in a long dict",
+        "slot",
+        "deep",
+        "array of a tensor",
+        "array of objects",
         "class",
     ],
 )
@@ -98,6 +137,39 @@ def test_a_change_is_seen(change):
     change(holder)
 
     assert fingerprint(holder) != before
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [(Inner, "flips"), (Config, "zoom")],
+    ids=["class attribute", "class that a method names"],
+)
+def test_a_change_of_a_class_attribute_is_seen(owner, name, monkeypatch):
+    holder = Holder()
+    before = fingerprint(holder)
+
+    monkeypatch.setattr(owner, name, 7)
+
+    assert fingerprint(holder) != before
+
+
+def test_a_change_of_a_global_variable_is_seen_wherever_code_names_it(monkeypatch):
+    holder = Holder()
+    before = fingerprint(holder)
+
+    monkeypatch.setitem(OPTIONS, "crop", 64)
+
+    assert fingerprint(holder) != before
+
+
+def test_arrays_in_files_and_shared_memory_are_not_read(tmp_path):
+    holder = Holder()
+    holder.pixels = np.memmap(tmp_path / "pixels", np.uint8, "w+", shape=(100,))
+    before = fingerprint(holder)
+
+    holder.pixels[:] = 1
+
+    assert fingerprint(holder) == before
 
 
 def test_without_a_change_it_is_equal():

@@ -1,19 +1,41 @@
 """Walks what an object holds in plain sight, with the path to each part."""
 
+import logging
+from collections import deque
 from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Set as AbstractSet
+from functools import partial
+from itertools import islice
+from types import FunctionType, MethodType, ModuleType
+from typing import Any, NamedTuple
 
-__all__ = ["walk_attributes"]
+from fastloader._reach import slots_of, statics_of
+
+__all__ = ["Part", "walk_attributes"]
 
 LONGEST_CONTAINER = 64  # elements of a container that are looked at
 MOST_PARTS = 2000
 
+# Leads to handlers, streams and all other loggers, none of which is anybody's data.
+_CLOSED = (str, bytes, int, float, ModuleType, logging.Logger, logging.Handler)
 
-def walk_attributes(obj: object, name: str, depth: int = 4) -> Iterator[tuple[str, Any]]:
+
+class Part(NamedTuple):
+    """What was met on a walk."""
+
+    path: str
+    """Like ``dataset.sources[2].file``, or the full name of a global variable."""
+    value: Any
+    is_static: bool
+    """Whether it was reached by a class or a global variable, so made when a module was."""
+
+
+def walk_attributes(obj: object, name: str, depth: int = 12) -> Iterator[Part]:
     """Yield an object and what its attributes, and the containers in them, hold.
 
-    Nothing of the object is called: only ``__dict__``, lists, tuples and mappings are looked
-    into, the first elements of long ones.
+    Nothing of the object is called. Looked into are ``__dict__``, slots and containers, the
+    first elements of long ones; of functions what they carry along; of classes and functions of
+    the user's own code the class attributes and global variables that they name.
 
     Args:
         obj: A dataset, say.
@@ -21,31 +43,63 @@ def walk_attributes(obj: object, name: str, depth: int = 4) -> Iterator[tuple[st
         depth: Steps to follow from the object.
 
     Yields:
-        Path like ``dataset.sources[2].file``, and value; each object once.
+        Each object once, near ones first.
     """
     seen: set[int] = set()
-    waiting = [(name, obj, depth)]
+    waiting = deque([(Part(name, obj, is_static=False), depth)])
     while waiting and len(seen) < MOST_PARTS:
-        path, value, rest = waiting.pop(0)
-        if id(value) in seen:
+        part, rest = waiting.popleft()
+        if id(part.value) in seen:
             continue
-        seen.add(id(value))
-        yield path, value
-        if rest > 0:
-            waiting.extend((step, part, rest - 1) for step, part in _parts(path, value))
+        seen.add(id(part.value))
+        if not isinstance(part.value, FunctionType | type):
+            yield part
+        if rest <= 0 or isinstance(part.value, _CLOSED):
+            continue
+        for path, value in _parts(part.path, part.value):
+            waiting.append((Part(path, value, part.is_static), rest - 1))
+        owner = part.value if isinstance(part.value, FunctionType | type) else type(part.value)
+        if owner is part.value or id(owner) not in seen:
+            seen.add(id(owner))
+            waiting.extend(
+                (Part(path, value, is_static=True), rest - 1)
+                for path, value in statics_of(owner)
+            )
 
 
 def _parts(path: str, value: Any) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, str | bytes | int | float | type):
-        return
     if isinstance(value, Mapping):
-        for number, (key, part) in enumerate(value.items()):
-            if number == LONGEST_CONTAINER:
-                return
+        for key, part in islice(value.items(), LONGEST_CONTAINER):
             yield f"{path}[{key!r}]", part
-    elif isinstance(value, list | tuple):
-        for number, part in enumerate(value[:LONGEST_CONTAINER]):
+    elif isinstance(value, list | tuple | deque | AbstractSet):
+        for number, part in enumerate(islice(value, LONGEST_CONTAINER)):
             yield f"{path}[{number}]", part
-    else:
-        for key, part in tuple(getattr(value, "__dict__", {}).items()):
-            yield f"{path}.{key}", part
+    elif isinstance(value, FunctionType):
+        yield from _carried(path, value)
+    elif isinstance(value, MethodType):
+        yield f"{path}.__self__", value.__self__
+        yield f"{path}.__func__", value.__func__
+    elif not isinstance(value, type):
+        yield from _attributes(path, value)
+
+
+def _attributes(path: str, value: Any) -> Iterator[tuple[str, Any]]:
+    for name, part in (*getattr(value, "__dict__", {}).items(), *slots_of(value)):
+        if name == "_mgr":  # a table of pandas: its columns by kind
+            yield from ((f"{path}.columns", array) for array in getattr(part, "arrays", ()))
+        yield f"{path}.{name}", part
+    if isinstance(value, partial):
+        yield f"{path}.func", value.func
+        yield f"{path}.args", value.args
+        yield f"{path}.keywords", value.keywords
+
+
+def _carried(path: str, function: FunctionType) -> Iterator[tuple[str, Any]]:
+    cells = function.__closure__ or ()
+    for name, cell in zip(function.__code__.co_freevars, cells, strict=True):
+        try:
+            yield f"{path}.<closure>.{name}", cell.cell_contents
+        except ValueError:  # assigned later, or deleted
+            continue
+    yield f"{path}.__defaults__", function.__defaults__
+    yield f"{path}.__kwdefaults__", function.__kwdefaults__

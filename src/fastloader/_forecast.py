@@ -60,7 +60,7 @@ def _is_apart(plan: FetchPlan) -> bool:
     """Return whether nothing reaches the workers' copies of the dataset unnoticed."""
     parts = (plan.dataset, plan.collate_fn, plan.batch_transform)
     return not knows(plan.dataset, "set_epoch") and not any(
-        _is_shared(value) for part in parts for _, value in walk_attributes(part, "")
+        _is_shared(value) for _, value, _ in walk_attributes(parts, "")
     )
 
 

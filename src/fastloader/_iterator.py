@@ -1,5 +1,6 @@
 """The iterator of one epoch: what `iter(loader)` returns."""
 
+import sys
 import time
 import warnings
 from collections.abc import Callable, Iterable
@@ -156,6 +157,7 @@ class LoaderIterator(BaseIterator):
             )
         warnings.warn(text, stacklevel=3)
 
-    def __del__(self) -> None:
-        if not getattr(self, "_is_closed", True):
+    def __del__(self, is_exiting: Callable[[], bool] = sys.is_finalizing) -> None:
+        # At exit workers are gone already, and modules may be.
+        if not getattr(self, "_is_closed", True) and not is_exiting():
             self.close()

@@ -41,7 +41,7 @@ def describe_dataset(
     has_batches = batch_size is not None or batch_sampler is not None
     on_device = any(
         isinstance(part, torch.Tensor) and part.is_cuda
-        for _, part in walk_attributes(dataset, "dataset", depth=3)
+        for _, part, _ in walk_attributes(dataset, "dataset", depth=3)
     )
     tied = None
     if on_device:

@@ -8,6 +8,8 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from fastloader._reach import global_names
+
 __all__ = ["find_unpicklable"]
 
 _MAX_DEPTH = 60
@@ -78,19 +80,12 @@ def _function_parts(function: types.FunctionType) -> Iterator[tuple[str, object]
             yield f".<closure>.{name}", cell.cell_contents
         except ValueError:  # assigned later, or deleted
             continue
-    for name in _global_names(code):
+    for name in global_names(code):
         if name in function.__globals__:
             yield f".<globals>.{name}", function.__globals__[name]
     yield ".__defaults__", function.__defaults__
     yield ".__kwdefaults__", function.__kwdefaults__
     yield from ((f".{name}", value) for name, value in vars(function).items())
-
-
-def _global_names(code: types.CodeType) -> Iterator[str]:
-    yield from code.co_names
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from _global_names(constant)
 
 
 def _container_parts(obj: object) -> Iterator[tuple[str, object]]:

@@ -50,6 +50,11 @@ def test_an_open_file_is_no_matter_where_nothing_is_inherited(tmp_path):
         warn_of_hazards(Holder(file=file), forks=False)
 
 
+def test_a_log_that_is_written_to_is_no_matter(tmp_path):
+    with (tmp_path / "log").open("a") as file:
+        warn_of_hazards(Holder(file=file), forks=True)
+
+
 def test_a_closed_file_is_no_matter(tmp_path):
     path = tmp_path / "records.bin"
     path.touch()
@@ -64,11 +69,14 @@ def test_a_closed_file_is_no_matter(tmp_path):
     [
         [f"plate/{number:08d}/{'x' * 64}" for number in range(150_000)],
         {number: {"path": "a" * 40, "label": number} for number in range(60_000)},
+        np.array([f"plate/{number:08d}/{'x' * 64}" for number in range(150_000)], object),
     ],
-    ids=["list", "dict-of-dicts"],
+    ids=["list", "dict-of-dicts", "array"],
 )
 def test_many_python_objects_bring_a_warning(objects):
-    with pytest.warns(UserWarning, match=r"dataset\.paths is a (list|dict) of .* objects"):
+    with pytest.warns(
+        UserWarning, match=r"dataset\.paths is a (list|dict|ndarray) of .* objects"
+    ):
         warn_of_hazards(Holder(paths=objects), forks=True)
 
 

@@ -1,6 +1,8 @@
 """Generators of a dataset draw other numbers in each task, whoever makes it."""
 
 import random
+from collections import deque
+from functools import partial
 
 import numpy as np
 import pytest
@@ -66,6 +68,61 @@ def test_what_the_user_seeds_in_a_worker_is_left_alone(make, draw):
     owned.seed(1, 0, 0, 0)
 
     assert draw(holder.transforms[0]["rng"]) == draw(make(77))
+
+
+def draw(rng):
+    return rng.random()
+
+
+class Slotted:
+    __slots__ = ("rng",)
+
+    def __init__(self, rng):
+        self.rng = rng
+
+
+GENERATOR = np.random.default_rng(3)
+
+
+def draw_from_global(_):
+    return GENERATOR.random()
+
+
+@pytest.mark.parametrize(
+    "holder_of",
+    [
+        Slotted,
+        lambda rng: lambda: draw(rng),
+        lambda rng: deque([{"rng": rng}]),
+        lambda rng: partial(Holder(rng).__init__, rng),
+    ],
+    ids=["slot", "closure", "deque", "partial method"],
+)
+def test_generators_are_found_where_objects_keep_them(holder_of):
+    rng = np.random.default_rng(0)
+    before = rng.bit_generator.state
+
+    OwnedGenerators(holder_of(rng)).seed(1, 0, 0, 0)
+
+    assert rng.bit_generator.state != before
+
+
+def test_a_generator_that_a_function_names_is_found():
+    draws = []
+    for task in (0, 1, 0):
+        OwnedGenerators(draw_from_global).seed(1, 0, 0, task)
+        draws.append(GENERATOR.random())
+
+    assert draws[0] == draws[2] != draws[1]
+
+
+def test_the_global_generators_are_nobodys():
+    held = Holder([random.choice, np.random.mtrand._rand, torch.default_generator])
+
+    before = random.getstate(), torch.get_rng_state().tolist()
+    OwnedGenerators(held).seed(1, 0, 0, 0)
+
+    assert (random.getstate(), torch.get_rng_state().tolist()) == before
 
 
 class Shares:

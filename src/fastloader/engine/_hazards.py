@@ -3,8 +3,13 @@
 import io
 import sys
 import warnings
-from collections.abc import Iterator, Mapping
+from collections import deque
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
+from itertools import islice
 from typing import Any
+
+import numpy as np
 
 from fastloader._attributes import walk_attributes
 from fastloader._machine import detect_fork_hazard
@@ -18,7 +23,7 @@ _FILE_MODULES = {"h5py", "zipfile", "tarfile", "tifffile", "tables", "netCDF4"}
 
 
 def warn_of_hazards(dataset: object, *, forks: bool) -> None:
-    """Warn of what forked workers share or lack, and of lists that workers copy.
+    """Warn of what forked workers share or lack, and of Python objects that workers copy.
 
     Args:
         dataset: Is about to be given to workers.
@@ -32,7 +37,7 @@ def warn_of_hazards(dataset: object, *, forks: bool) -> None:
             "'forkserver' or 'spawn' and set the pipeline in worker_init_fn again.",
             stacklevel=2,
         )
-    for path, value in walk_attributes(dataset, "dataset"):
+    for path, value, _ in walk_attributes(dataset, "dataset"):
         if forks and _is_open_file(value):
             warnings.warn(
                 f"{path} is an open file ({type(value).__name__}): forked workers share its "
@@ -40,10 +45,13 @@ def warn_of_hazards(dataset: object, *, forks: bool) -> None:
                 "file on first use in each worker, or set multiprocessing_context='spawn'.",
                 stacklevel=2,
             )
-        size_bytes = _size_of_objects(value)
+        num_objects, objects = _objects_in(value)
+        if num_objects <= PROBED:
+            continue
+        size_bytes = num_objects * sum(map(_size_of, islice(objects, PROBED))) / PROBED
         if size_bytes > LARGE_BYTES:
             warnings.warn(
-                f"{path} is a {type(value).__name__} of {len(value):,} Python objects, some "
+                f"{path} is a {type(value).__name__} of {num_objects:,} Python objects, some "
                 f"{size_bytes / 1e6:.0f} MB: reading them copies their memory into every "
                 "worker. Keep them in a NumPy array or a torch tensor, which workers share.",
                 stacklevel=2,
@@ -52,7 +60,13 @@ def warn_of_hazards(dataset: object, *, forks: bool) -> None:
 
 def _is_open_file(value: Any) -> bool:
     if isinstance(value, io.IOBase):
-        return not value.closed and _has_descriptor(value)
+        # Logs and pipes are shared as well, but nobody seeks in them.
+        return (
+            not value.closed
+            and value.readable()
+            and value.seekable()
+            and _has_descriptor(value)
+        )
     kinds = type(value).__mro__
     return any(
         kind.__name__ in _FILE_TYPES and kind.__module__.split(".")[0] in _FILE_MODULES
@@ -68,20 +82,15 @@ def _has_descriptor(file: io.IOBase) -> bool:
     return True
 
 
-def _size_of_objects(value: Any) -> float:
-    """Estimate the memory of the elements of a list or mapping of Python objects."""
-    if not isinstance(value, list | tuple | Mapping) or len(value) <= PROBED:
-        return 0.0
-    probed = list(_first_elements(value))
-    return len(value) * sum(_size_of(element) for element in probed) / len(probed)
-
-
-def _first_elements(value: Any) -> Iterator[Any]:
-    elements = value.values() if isinstance(value, Mapping) else value
-    for number, element in enumerate(elements):
-        if number == PROBED:
-            return
-        yield element
+def _objects_in(value: Any) -> tuple[int, Iterable[Any]]:
+    """Return how many Python objects a container or array holds, and these."""
+    if isinstance(value, np.ndarray):
+        return (value.size if value.dtype.hasobject else 0), value.flat
+    if isinstance(value, Mapping):
+        return len(value), value.values()
+    if isinstance(value, list | tuple | deque | AbstractSet):
+        return len(value), value
+    return 0, ()
 
 
 def _size_of(element: Any, depth: int = 2) -> float:

@@ -1,9 +1,8 @@
-"""Random generators that a dataset owns: copies in workers would all draw the same."""
+"""Random generators that a dataset or collate_fn owns: all copies would draw the same."""
 
 import hashlib
 import pickle
 import random
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +15,12 @@ __all__ = ["OwnedGenerators"]
 
 _KINDS = (np.random.Generator, np.random.RandomState, random.Random, torch.Generator)  # noqa: S311
 
-_DEPTH = 8  # a transform of a transform of a list of transforms of a dataset, wrapped
+# What module functions draw from; the isolation of batches seeds these.
+_GLOBALS = (
+    random.random.__self__,  # type: ignore[attr-defined]  # a bound method
+    np.random.random.__self__,  # type: ignore[attr-defined]  # the same
+    torch.default_generator,
+)
 
 
 class _Owned(NamedTuple):
@@ -32,31 +36,29 @@ class OwnedGenerators:
 
     Seeds are made of the generator's own first state, base seed, epoch, rank and batch. So the
     seed that the user gave it still counts, draws differ over workers and epochs, and they do
-    not depend on which worker makes a batch. For a generator that all objects of a class share
-    (MONAI's random transforms have one) the name stands for the first state: it was made when
-    the class was imported, and that may have happened in each worker anew.
+    not depend on which worker makes a batch. For a generator that is a class attribute (MONAI's
+    random transforms have one) or a global variable the name stands for the first state: it was
+    made when the module was imported, and that may have happened in each worker anew.
 
     Args:
-        dataset: This worker's copy.
+        parts: This worker's copy of the dataset, and of what else it calls.
     """
 
-    def __init__(self, dataset: object) -> None:
+    def __init__(self, parts: object) -> None:
         self._found: dict[str, _Owned] = {}
-        for path, part in walk_attributes(dataset, "dataset", _DEPTH):
-            if isinstance(part, _KINDS):
+        for path, part, is_static in walk_attributes(parts, "loader"):
+            if isinstance(part, _KINDS) and part not in _GLOBALS:
                 state = _digest(part)
-                self._found[path] = _Owned(part, state, state)
-            for name, generator in _of_class(type(part)):
-                origin = _hash(name.encode())
-                self._found[name] = _Owned(generator, _digest(generator), origin)
+                origin = _hash(path.encode()) if is_static else state
+                self._found[path] = _Owned(part, state, origin)
 
-    def leave_changed(self, dataset: object) -> None:
+    def leave_changed(self, parts: object) -> None:
         """Leave those alone that somebody has seeded or replaced since.
 
         Args:
-            dataset: The same copy, after `worker_init_fn`.
+            parts: The same copies, after `worker_init_fn`.
         """
-        now = OwnedGenerators(dataset)._found  # noqa: SLF001
+        now = OwnedGenerators(parts)._found  # noqa: SLF001
         self._found = {
             path: found
             for path, found in self._found.items()
@@ -71,14 +73,6 @@ class OwnedGenerators:
         """
         for generator, _, origin in self._found.values():
             _seed(generator, derive_seed(origin, *parts))
-
-
-def _of_class(cls: type) -> Iterator[tuple[str, Any]]:
-    """Yield the generators that are attributes of a class, by their full names."""
-    for owner in cls.__mro__:
-        for name, value in tuple(vars(owner).items()):
-            if isinstance(value, _KINDS):
-                yield f"{owner.__module__}.{owner.__qualname__}.{name}", value
 
 
 def _digest(generator: Any) -> int:

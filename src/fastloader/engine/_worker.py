@@ -143,7 +143,7 @@ class _Worker:
         self._resume: Resume | None = None
         self._too_large: dict[tuple[int, int], tuple[Batch, bytes]] = {}
         self._seeds_tasks = True
-        self._owned = OwnedGenerators(plan.dataset)
+        self._owned = OwnedGenerators(_drawing_parts(plan))
         self._info = WatchedWorkerInfo(
             id=setup.worker_id,
             num_workers=setup.num_workers,
@@ -163,7 +163,7 @@ class _Worker:
             worker_init_fn(self._setup.worker_id)
             # Who seeds in worker_init_fn wants these seeds, not ours.
             self._seeds_tasks = before == _generator_states()
-            self._owned.leave_changed(self._plan.dataset)
+            self._owned.leave_changed(_drawing_parts(self._plan))
 
     def work(self, reader: FrameReader) -> None:
         while (message := reader.read()) is not None:
@@ -297,6 +297,10 @@ class _Worker:
         if inside is not None:
             return inside
         return torch.empty(tuple(shape), dtype=dtype, device="cpu")
+
+
+def _drawing_parts(plan: FetchPlan) -> tuple[Any, ...]:
+    return plan.dataset, plan.collate_fn, plan.batch_transform
 
 
 def _generator_states() -> tuple[Any, ...]:
