@@ -217,7 +217,7 @@ def _number(key: str, value: float) -> str:
         scale = 1e-6
     scaled = value * scale
     if key.endswith("_share") or key == "share":
-        return f"{scaled:.0%}"
+        return f"{scaled:.0%}" if scaled >= 0.1 else f"{scaled:.1%}"
     if abs(scaled) >= 100:
         return f"{scaled:,.0f}"
     return f"{scaled:.3g}"

@@ -3,10 +3,11 @@
 Question: the cost of the notes that ``loader.stats`` takes of a batch, next to that of the batch.
 Held fixed: the loader, its dataset and the process.
 Baseline: what a whole batch costs, in CPU seconds of this process.
-Method: the notes are taken many times over, since the difference of passes with and without them is
-    smaller than their spread.
-Losing cases: a batch that is ready in a few microseconds, from data in memory, spends several per cent
-    of them on the notes; anything that is read, decoded or copied does not notice.
+Method: the loader's own iterator over a batch that is there already, with its notes and without
+    them, in turns; the difference of whole passes would be smaller than their spread. Two readings
+    of the clock, without which no time is known, are the floor.
+Losing cases: a batch that is ready in a few microseconds, from small data in memory, spends about a
+    hundredth of them on the notes; anything that is read, decoded or copied does not notice.
 Command: python benchmarks/bench_stats_overhead.py --json benchmarks/results/<date>-<machine>/stats.json
 """
 
@@ -14,18 +15,25 @@ import argparse
 import json
 import statistics
 import time
+from itertools import repeat
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 import torch
 from torch.utils.data import Dataset, TensorDataset
 
 from _facts import run_facts
-from fastloader import FastLoader
-from fastloader.stats import LoaderStats
-from fastloader.stats._pass_tally import FOLDED_AT_ONCE
+from fastloader import FastLoader, _epoch
+from fastloader._iterator import LoaderIterator
+from fastloader._queue_state import QueueState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 BUDGET_SECONDS = 5e-6
+NUM_NOTES = 5 * 4096
+"""Some times what is summed up at once."""
 
 
 class Images(Dataset[Any]):
@@ -52,29 +60,96 @@ def cpu_seconds_per_batch(loader: FastLoader[Any]) -> float:
     return (time.process_time() - began) / num_batches
 
 
-def notes_cpu_seconds(batch: Any) -> float:
-    """Return what the notes of one batch cost: two looks at the clock, a count, the sums."""
-    num_notes = 50 * FOLDED_AT_ONCE
-    tally = LoaderStats().begin_pass(time.perf_counter())
+class SameBatch:
+    """A stream of one batch again and again, which costs next to nothing."""
+
+    def __init__(self, batch: Any) -> None:
+        self._batches: Iterator[Any] = repeat(batch, NUM_NOTES)
+
+    def __next__(self) -> Any:
+        """Return the batch."""
+        return next(self._batches)
+
+    def queue(self) -> QueueState:
+        """Return nothing under way."""
+        return QueueState()
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+class WithoutNotes(LoaderIterator):
+    """The loader's iterator without its notes, and with all else that it does for a batch."""
+
+    def __next__(self) -> Any:
+        """Return the next batch.
+
+        Raises:
+            StopIteration: At the end.
+            RuntimeError: If the iterator would do more than this class does.
+        """
+        if self._is_closed:
+            raise StopIteration
+        if self._renew is not None:
+            raise RuntimeError("A pass is told its epoch before its first batch.")
+        try:
+            batch = next(self._stream)
+        except StopIteration:
+            self.close()
+            raise
+        self._advance(to_end=False)
+        self._num_yielded += 1
+        if self._reported_length is not None or self._transform is not None:
+            raise RuntimeError("Neither is what this script measures.")
+        return batch
+
+
+def iterator_cpu_seconds(
+    loader: FastLoader[Any], batch: Any, kind: type[LoaderIterator]
+) -> float:
+    """Return what a batch costs in an iterator of the loader, if the making costs nothing."""
+    with mock.patch.object(_epoch, "LoaderIterator", kind):
+        iterator: Any = iter(loader)
     indices = list(range(32))
+    iterator._stream, iterator._renew = SameBatch(batch), None  # noqa: SLF001
+    iterator._advance = lambda *, to_end: indices  # noqa: ARG005, SLF001
     began = time.process_time()
-    for _ in range(num_notes):
-        started = time.perf_counter()
-        tally.note(started, len(indices), batch)
-    return (time.process_time() - began) / num_notes
+    for _ in iterator:
+        pass
+    return (time.process_time() - began) / NUM_NOTES
+
+
+def clock_cpu_seconds() -> float:
+    """Return what two readings of the clock cost."""
+    began = time.process_time()
+    for _ in range(NUM_NOTES):
+        time.perf_counter()
+        time.perf_counter()
+    both = time.process_time() - began
+    began = time.process_time()
+    for _ in range(NUM_NOTES):
+        pass
+    return (both - (time.process_time() - began)) / NUM_NOTES
 
 
 def measure(loader: FastLoader[Any], num_runs: int) -> dict[str, float]:
     """Return medians over interleaved runs."""
     batch = next(iter(loader))
     cpu_seconds_per_batch(loader)  # workers, caches
-    batches, notes = [], []
+    quick: FastLoader[Any] = FastLoader([*range(32)], 32)  # type: ignore[arg-type]
+    batches, notes, clocks = [], [], []
     for _ in range(num_runs):
         batches.append(cpu_seconds_per_batch(loader))
-        notes.append(notes_cpu_seconds(batch))
+        bare = iterator_cpu_seconds(quick, batch, WithoutNotes)
+        notes.append(iterator_cpu_seconds(quick, batch, LoaderIterator) - bare)
+        clocks.append(clock_cpu_seconds())
+    low, _, high = statistics.quantiles(notes, n=4)
     return {
         "batch_cpu_seconds": statistics.median(batches),
         "notes_cpu_seconds": statistics.median(notes),
+        "notes_cpu_seconds_low": low,
+        "notes_cpu_seconds_high": high,
+        "clock_cpu_seconds": statistics.median(clocks),
         "share": statistics.median(notes) / statistics.median(batches),
         "num_runs": num_runs,
     }
@@ -107,7 +182,8 @@ def main() -> None:
     for name, result in results.items():
         print(
             f"{name:40s} batch {result['batch_cpu_seconds'] * 1e6:9.2f} us, "
-            f"notes {result['notes_cpu_seconds'] * 1e6:6.2f} us ({result['share']:.1%})"
+            f"notes {result['notes_cpu_seconds'] * 1e6:5.2f} us ({result['share']:.2%}), of which "
+            f"clock {result['clock_cpu_seconds'] * 1e6:.2f} us"
         )
     if arguments.json:
         document = {"question": (__doc__ or "").partition("\n")[0], **run_facts()}

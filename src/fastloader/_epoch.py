@@ -149,12 +149,12 @@ def _renewed(loader: Any, close: Callable[[], None]) -> LoaderIterator | None:
     return renewed
 
 
-def _sample_counter(loader: Any) -> Callable[[Any, Batch], int]:
+def _sample_counter(loader: Any) -> Callable[[Any, Batch], int] | None:
     if loader.batch_sampler is None:
         return lambda _indices, _batch: 1
     if isinstance(loader.dataset, IterableDataset):
         return lambda indices, batch: count_samples(batch, len(indices))
-    return lambda indices, _batch: len(indices)
+    return None
 
 
 def _plan_of(loader: Any) -> FetchPlan:

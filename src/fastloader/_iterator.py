@@ -1,10 +1,10 @@
 """The iterator of one epoch: what `iter(loader)` returns."""
 
 import sys
-import time
 import warnings
 from collections.abc import Callable, Iterable
 from multiprocessing.process import BaseProcess
+from time import perf_counter
 from typing import Any
 
 from fastloader._position import EpochPosition
@@ -36,7 +36,8 @@ class LoaderIterator(BaseIterator):
         position: Kept up to date with what the consumer has got.
         order: Of the epoch.
         tally: Takes the times and sizes of the batches.
-        count: Returns the number of samples, given what was asked for and what came.
+        count: Returns the number of samples, given what was asked for and what came; None where
+            as many come as are asked for.
         renew: Called before the first batch with what closes this iterator. Returns the iterator
             to go on as, having closed this one, where somebody has chosen another epoch since.
     """
@@ -55,7 +56,7 @@ class LoaderIterator(BaseIterator):
         position: EpochPosition,
         order: DrawnBatches,
         tally: PassTally,
-        count: Callable[[Any, Batch], int],
+        count: Callable[[Any, Batch], int] | None,
         renew: "Callable[[Callable[[], None]], LoaderIterator | None]",
     ) -> None:
         self._stream = stream
@@ -69,6 +70,7 @@ class LoaderIterator(BaseIterator):
         self._position = position
         self._order = order
         self._tally = tally
+        self._add_wait = tally.add_wait
         self._count = count
         self._renew: Callable[[Callable[[], None]], LoaderIterator | None] | None = renew
         self._num_yielded = 0
@@ -86,7 +88,7 @@ class LoaderIterator(BaseIterator):
             raise StopIteration
         if self._renew is not None:
             self._renew_once(self._renew)
-        started = time.perf_counter()
+        started = perf_counter()
         try:
             batch = next(self._stream)
         except StopIteration:
@@ -98,13 +100,20 @@ class LoaderIterator(BaseIterator):
         except (WorkerDiedError, WorkerTimeoutError):
             self.close(is_healthy=False)
             raise
-        num_samples = self._count(self._advance(to_end=False), batch)
+        indices = self._advance(to_end=False)
+        num_samples = len(indices) if self._count is None else self._count(indices, batch)
         self._num_yielded += 1
         if self._reported_length is not None and self._num_yielded > self._reported_length:
             self._warn_of_length(self._reported_length)
         if self._transform is not None:
             batch = self._transform(batch)
-        self._tally.note(started, num_samples, batch)
+        # As PassTally.note does it, without the call.
+        ended, tally = perf_counter(), self._tally
+        self._add_wait(ended - started)
+        tally.last_ended = ended
+        tally.num_samples += num_samples
+        if self._num_yielded == tally.next_look:
+            tally.look(self._num_yielded, batch)
         return batch
 
     def _renew_once(

@@ -38,7 +38,8 @@ class Durations:
             return
         scaled = np.maximum(durations, _SMALLEST_SECONDS) / _SMALLEST_SECONDS
         buckets = (np.log(scaled) / np.log(_GROWTH)).astype(np.int64)
-        np.add.at(self._counts, np.minimum(buckets, _NUM_BUCKETS - 1), 1)
+        np.minimum(buckets, _NUM_BUCKETS - 1, out=buckets)
+        self._counts += np.bincount(buckets, minlength=_NUM_BUCKETS)
         self.count += len(durations)
         self.sum_seconds += float(durations.sum())
         self.max_seconds = max(self.max_seconds, float(durations.max()))

@@ -3,7 +3,6 @@
 import copy
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
 
 import numpy as np
@@ -17,17 +16,22 @@ from fastloader.typing import Batch
 
 __all__ = ["PassTally"]
 
-FOLDED_AT_ONCE = 1024
-MEASURED_FIRST = 8
-MEASURED_EVERY = 16
+FOLDED_AT_ONCE = 4096
+LOOKED_AT_FIRST = 8
+LOOKED_AT_EVERY = 16
 """Bytes are counted in the first batches and in every so manieth of the others."""
+QUICK_SECONDS = 0.1
+LOOKED_AT_EVERY_QUICK = 1024
+"""The same if the last look was less than so long ago."""
 
 
 class PassTally:
     """Times, samples and bytes of the batches of one pass.
 
-    A batch costs two looks at the clock and one append; sums are made of a thousand records at
-    once, or when somebody asks.
+    A batch costs two readings of the clock, one number at the end of a list and two in
+    attributes. Whoever is called for each batch writes them itself, as `note` does, since a call
+    would cost a fifth as much again; what is left is done a thousand batches at once, or when
+    somebody asks.
 
     **Threads:** the consumer's notes; any may ask for the totals.
 
@@ -53,26 +57,34 @@ class PassTally:
         on_close: "Callable[[PassTally], None] | None" = None,
         watch: MemoryWatch | None = None,
     ) -> None:
-        self._began = began
-        self._opening_seconds = time.perf_counter() - began
-        self._num_warm_up = num_warm_up
-        self._counters = counters
-        self._previous_end = previous_end
-        self._on_close = on_close
+        self._waits: list[float] = []
+        self.add_wait = self._waits.append
+        """Takes the seconds in ``next`` of each batch."""
+        self.last_ended = began
+        """When the latest batch came, by `time.perf_counter`."""
+        self.num_samples = 0
+        """In all batches so far."""
+        self.next_look = 1
+        """Number of the batch, from 1, after whose notes `look` is to be called."""
         self.queue = queue
         """Tells what is under way; replaced when the pass is over."""
         self.end_seconds: float | None = None
         """How long the call took that ended the pass; None before that, or if it was left."""
-        # When it was asked for, when it came, and its samples; plain, since it costs least.
-        self._records: deque[tuple[float, float, int]] = deque()
+        self._began = began
+        self._opening_seconds = time.perf_counter() - began
+        self._last_warm_up = 1 + num_warm_up
+        self._counters = counters
+        self._previous_end = previous_end
+        self._on_close = on_close
+        self._watch = watch or MemoryWatch()
         self._num_noted = 0
         self._num_folded = 0
-        self._next_measured = 1
-        self._last_ended = began
+        self._last_look = began
+        self._steady_began: float | None = None
+        self._num_unsteady_samples = 0
         self._lock = threading.Lock()
         self._totals = Totals()
         self._forgotten = Totals()
-        self._watch = watch or MemoryWatch()
 
     def note(self, started: float, num_samples: int, batch: Batch) -> None:
         """Note a batch that is usable now.
@@ -80,18 +92,39 @@ class PassTally:
         Args:
             started: When it was asked for, by `time.perf_counter`.
             num_samples: In the batch.
-            batch: To be measured now and then.
+            batch: To be looked at now and then.
         """
-        self._records.append((started, time.perf_counter(), num_samples))
-        number = self._num_noted = self._num_noted + 1
-        if number == self._next_measured:
-            self._next_measured += 1 if number < MEASURED_FIRST else MEASURED_EVERY
+        ended = time.perf_counter()
+        self.add_wait(ended - started)
+        self.last_ended = ended
+        self.num_samples += num_samples
+        self._num_noted += 1
+        if self._num_noted == self.next_look:
+            self.look(self._num_noted, batch)
+
+    def look(self, number: int, batch: Batch) -> None:
+        """Do what is not done for each batch, and say for which it is to be done next.
+
+        Args:
+            number: Of the batch in the pass, from 1; it has been noted.
+            batch: To be measured.
+        """
+        num_bytes = count_batch_bytes(batch)
+        with self._lock:
             self._totals.num_measured_batches += 1
-            num_bytes = count_batch_bytes(batch)
             self._totals.measured_bytes += num_bytes
-            self._watch.look(self.queue, num_bytes)
-        if not number % FOLDED_AT_ONCE:
+            if number == self._last_warm_up:
+                self._steady_began = self.last_ended
+                self._num_unsteady_samples = self.num_samples
+        self._watch.look(self.queue, num_bytes)
+        if number >= self._num_folded + FOLDED_AT_ONCE:
             self._fold()
+        is_quick = self.last_ended - self._last_look < QUICK_SECONDS
+        self._last_look = self.last_ended
+        step = LOOKED_AT_EVERY_QUICK if is_quick else LOOKED_AT_EVERY
+        self.next_look = number + (1 if number < LOOKED_AT_FIRST else step)
+        if number < self._last_warm_up:
+            self.next_look = min(self.next_look, self._last_warm_up)
 
     def note_end(self, started: float) -> None:
         """Note that the pass is over.
@@ -112,8 +145,11 @@ class PassTally:
         """Count from zero from now on."""
         self._fold()
         with self._lock:
-            self._totals, self._forgotten = Totals(), Totals()
-            self._began = self._last_ended
+            self._totals, self._forgotten = Totals(), Totals(num_samples=self.num_samples)
+            self._began = self.last_ended
+            if self._steady_began is not None:
+                self._steady_began = self.last_ended
+                self._num_unsteady_samples = self.num_samples
             self._add_workers(self._forgotten, 0.0)
 
     def totals(self) -> Totals:
@@ -121,7 +157,11 @@ class PassTally:
         self._fold()
         with self._lock:
             totals = copy.deepcopy(self._totals)
-        totals.elapsed_seconds = self._last_ended - self._began
+        totals.num_samples = self.num_samples - self._forgotten.num_samples
+        totals.elapsed_seconds = self.last_ended - self._began
+        if self._steady_began is not None:
+            totals.steady_seconds = self.last_ended - self._steady_began
+            totals.steady_samples = self.num_samples - self._num_unsteady_samples
         self._add_workers(totals, totals.elapsed_seconds)
         totals.subtract_workers(self._forgotten)
         return totals
@@ -135,18 +175,14 @@ class PassTally:
 
     def _fold(self) -> None:
         with self._lock:
-            records = [self._records.popleft() for _ in range(len(self._records))]
-            if not records:
+            count = len(self._waits)  # the consumer may add more meanwhile
+            if not count:
                 return
-            started, ended, num_samples = np.array(records, np.float64).T
-            waits = ended - started
-            before = started - np.concatenate([[self._last_ended], ended[:-1]])
-            self._last_ended = float(ended[-1])
-            totals = self._totals
-            done = self._num_folded
-            self._num_folded += len(records)
-            totals.num_batches += len(records)
-            totals.num_samples += int(num_samples.sum())
+            waits = np.fromiter(self._waits[:count], np.float64, count)
+            del self._waits[:count]
+            done, totals = self._num_folded, self._totals
+            self._num_folded += count
+            totals.num_batches += count
             if not done:
                 totals.num_passes = 1
                 first = self._opening_seconds + float(waits[0])
@@ -154,9 +190,6 @@ class PassTally:
                 if self._previous_end is not None:
                     totals.gaps.add([self._previous_end + first])
             first_warm = max(0, 1 - done)
-            first_steady = max(first_warm, 1 + self._num_warm_up - done)
+            first_steady = max(first_warm, self._last_warm_up - done)
             totals.warm_up.add(waits[first_warm:first_steady])
-            steady = waits[first_steady:]
-            totals.steady.add(steady)
-            totals.steady_seconds += float(steady.sum() + before[first_steady:].sum())
-            totals.steady_samples += int(num_samples[first_steady:].sum())
+            totals.steady.add(waits[first_steady:])

@@ -20,7 +20,7 @@ __all__ = ["LoaderStats"]
 
 
 class LoaderStats:
-    """Measures a loader while it is used, always; costs under a microsecond a batch.
+    """Measures a loader while it is used, always; costs a fraction of a microsecond a batch.
 
     Several iterators over one loader may live at once: each counts for itself.
 
