@@ -36,12 +36,6 @@ def test_a_path_that_leads_nowhere_is_said_to(tmp_path):
         open_source(tmp_path / "nowhere")
 
 
-@pytest.mark.parametrize("url", ["s3://bucket/a.zarr", "https://host/a.ome.tif"])
-def test_a_folder_of_images_at_a_url_is_refused_with_a_way_out(url):
-    with pytest.raises(SourceError, match=r"is a URL, but folders .* convert it to Parquet"):
-        open_source(url)
-
-
 def test_a_format_that_does_not_exist_is_refused(tmp_path):
     with pytest.raises(SettingsError, match=r"format='png': expected one of .*parquet"):
         open_source(tmp_path / "a.parquet", format="png")

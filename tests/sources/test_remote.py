@@ -1,19 +1,15 @@
 """URLs: an object store and a web server that the tests start give what local files give."""
 
-import asyncio
-import os
 import pickle
-import threading
-import warnings
 
 import pyarrow.compute as pc
 import pytest
-from pyarrow import fs
 
 from fastloader.errors import SourceError
 from fastloader.sources import open_source
 from tests.ome_arrow_tables import ome_arrow_value, random_image
 from tests.sources.reading import assert_same, read_images
+from tests.sources.servers import object_store, web_server
 from tests.sources.test_formats import write
 
 IMAGES = [random_image((1, 2, 1, 3, 4), seed=seed) for seed in range(4)]
@@ -34,59 +30,15 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def bucket(folder):
     """An object store with the files in it; gives the URL of the bucket and a query for it."""
-    pytest.importorskip("flask_cors")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        server_module = pytest.importorskip("moto.server")
-        server = server_module.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-        server.start()
-    host, port = server.get_host_and_port()
-    keys = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret"}
-    before = {name: os.environ.get(name) for name in keys}
-    os.environ.update(keys)
-    query = f"endpoint_override={host}:{port}&scheme=http&region=us-east-1"
-    store, _ = fs.FileSystem.from_uri(f"s3://cells/?{query}&allow_bucket_creation=true")
-    store.create_dir("cells")
-    fs.copy_files(str(folder), "cells", destination_filesystem=store)
-    yield "s3://cells", f"?{query}"
-    for name, value in before.items():
-        os.environ.pop(name)
-        if value is not None:
-            os.environ[name] = value
-    server.stop()
+    with object_store(folder) as (url, query):
+        yield url, query
 
 
 @pytest.fixture(scope="module")
 def web(folder):
     """A web server with the files in it, which can give parts of them; gives its URL."""
-    web = pytest.importorskip("aiohttp.web")
-    pytest.importorskip("fsspec")
-    started, address = threading.Event(), []
-    loop = asyncio.new_event_loop()
-
-    async def serve():
-        application = web.Application()
-        application.router.add_static("/", folder)
-        runner = web.AppRunner(application, access_log=None)
-        await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        address.append(site._server.sockets[0].getsockname()[1])
-        started.set()
-        return runner
-
-    def run():
-        runner = loop.run_until_complete(serve())
-        loop.run_forever()
-        loop.run_until_complete(runner.cleanup())
-        loop.close()
-
-    thread = threading.Thread(target=run, name="fastloader-test-server")
-    thread.start()
-    assert started.wait(20)
-    yield f"http://127.0.0.1:{address[0]}"
-    loop.call_soon_threadsafe(loop.stop)
-    thread.join()
+    with web_server(folder) as url:
+        yield url
 
 
 pytestmark = pytest.mark.library_threads  # Arrow's and fsspec's live on

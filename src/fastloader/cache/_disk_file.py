@@ -46,7 +46,8 @@ def disk_cache_path(folder: Path, where: str, choice: str) -> Path:
     """
     place = where if "://" in where else str(Path.cwd() / where)
     digest = hashlib.blake2b(f"{place}\n{choice}".encode(), digest_size=12).hexdigest()
-    name = Path(where.partition(", column ")[0]).name.partition(".")[0] or "images"
+    last = Path(where.partition(", column ")[0].partition("?")[0]).name
+    name = last.partition(".")[0] or "images"
     return folder / f"{name[:40]}-{digest}.pixels"
 
 

@@ -11,10 +11,12 @@ from fastloader.shm import MemoryWriter
 from fastloader.sources._jobs import run_job
 from fastloader.sources._protocol import ImageTable, WritePixels
 
-__all__ = ["ImageDecoder", "decode_images"]
+__all__ = ["REQUESTS_AT_ONCE", "ImageDecoder", "decode_images"]
 
 Integers: TypeAlias = npt.NDArray[np.int64]
 
+REQUESTS_AT_ONCE = 16
+"""Images at URLs to read at once: nearly all of the time is waiting for the network."""
 _LARGE_IMAGE_BYTES = 4 << 20
 """From here on decoding takes so much longer than the Python around it that threads keep cores
 busy, which cost no start. Below, they make it slower than one thread: each waits up to 5 ms for
@@ -56,6 +58,7 @@ def decode_images(
     channels: Sequence[int] | None,
     on_rows: Callable[[int], None] | None,
     num_cores: int,
+    is_local: bool,
 ) -> None:
     """Decode images to their places in memory; arguments as for `ImageSource.read_images`.
 
@@ -67,6 +70,7 @@ def decode_images(
         channels: Channels to keep; all if None.
         on_rows: Called with the number of images written since the last call.
         num_cores: Images to decode at once.
+        is_local: Whether they are on this machine, not behind a network.
     """
     if not len(rows):
         return
@@ -76,8 +80,10 @@ def decode_images(
         shapes[:, 1] = len(channels)
     sizes = shapes.prod(axis=1) * table.item_sizes[rows]
     is_small = int(sizes.mean()) < _LARGE_IMAGE_BYTES
-    in_processes = is_small and isinstance(write, MemoryWriter)
-    if in_processes:
+    in_processes = is_local and is_small and isinstance(write, MemoryWriter)
+    if not is_local:
+        num_cores = max(num_cores, REQUESTS_AT_ONCE)
+    elif in_processes:
         num_cores = min(num_cores, 1 + max(1, int(sizes.sum()) // _BYTES_PER_CHILD))
     elif is_small:
         num_cores = 1  # threads would wait for each other's turn, milliseconds an image

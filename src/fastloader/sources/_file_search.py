@@ -1,12 +1,10 @@
 """Finds the image files of a folder, in the order in which people count."""
 
 import fnmatch
-import os
 import re
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path, PurePosixPath
 
-from fastloader.errors import SourceError
+from fastloader.sources._file_tree import FileTree
 
 __all__ = [
     "TIFF_SUFFIXES",
@@ -20,21 +18,23 @@ __all__ = [
 TIFF_SUFFIXES = (".tif", ".tiff", ".btf", ".tf8", ".tf2", ".lsm", ".stk")
 
 
-def find_files(root: str, suffixes: Sequence[str], pattern: str | None) -> list[str]:
-    """Return the paths of files, relative to `root`, in natural order.
+def find_files(tree: FileTree, suffixes: Sequence[str], pattern: str | None) -> list[str]:
+    """Return the paths of files inside a tree, in natural order.
 
     Args:
-        root: A folder, searched with all its subfolders; or a file, whose path is ``""``.
+        tree: Searched with all its subfolders, unless it is a file, whose path is ``""``.
         suffixes: Of the files, lower case; any case matches.
         pattern: Which files instead, see `TiffFolder`.
 
     Raises:
         SourceError: If there is no such folder.
     """
-    if Path(root).is_file():
+    is_named_so = tree.names("")[-1].lower().endswith(tuple(suffixes))
+    # A URL that does not look like a file is not asked for: that takes time, and may be denied.
+    if (tree.is_local or is_named_so) and tree.is_file(""):
         return [""]
     found = []
-    for folder, _, names in walk_folders(root):
+    for folder, _, names in walk_folders(tree):
         for name in names:
             path = f"{folder}{name}"
             if pattern is None:
@@ -46,22 +46,22 @@ def find_files(root: str, suffixes: Sequence[str], pattern: str | None) -> list[
     return sorted(found, key=natural_order)
 
 
-def holds_file(root: str, suffixes: Sequence[str]) -> bool:
+def holds_file(tree: FileTree, suffixes: Sequence[str]) -> bool:
     """Tell whether a folder has such a file somewhere; stops at the first.
 
     Args:
-        root: A folder.
+        tree: A folder.
         suffixes: Of the file, lower case.
     """
     return any(
         name.lower().endswith(tuple(suffixes))
-        for _, _, names in walk_folders(root)
+        for _, _, names in walk_folders(tree)
         for name in names
     )
 
 
 def walk_folders(
-    root: str, descends: Callable[[str], bool] = lambda _: True
+    tree: FileTree, descends: Callable[[str, Sequence[str]], bool] = lambda *_: True
 ) -> Iterator[tuple[str, list[str], list[str]]]:
     """Yield each folder's relative path, ``""`` or ending in ``/``, its folders and its files.
 
@@ -69,33 +69,28 @@ def walk_folders(
     Links are followed, each folder is seen once.
 
     Args:
-        root: Where to start.
-        descends: Is asked with a folder's path whether to look inside.
+        tree: Where to start.
+        descends: Is asked with a folder's relative path, and the names of all its files, whether
+            to yield it and look further inside.
 
     Raises:
         SourceError: If there is no such folder.
     """
-    if not Path(root).is_dir():
-        raise SourceError(f"{root} is not there: expected a folder of images, or one image.")
     seen = set()
-    waiting = [""]
-    while waiting:
-        inside = waiting.pop()
-        folder = Path(root, inside)
-        state = folder.stat()
-        if (state.st_dev, state.st_ino) in seen:
-            continue
-        seen.add((state.st_dev, state.st_ino))
-        if not descends(str(folder)):
-            continue
-        folders: list[str] = []
-        files: list[str] = []
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                if not entry.name.startswith("."):
-                    (folders if entry.is_dir() else files).append(entry.name)
-        yield inside, folders, files
-        waiting += [f"{inside}{name}/" for name in folders]
+    level = [""]
+    while level:
+        next_level: list[str] = []
+        for inside, (folders, files) in zip(
+            level, tree.each(tree.list_folder, level), strict=True
+        ):
+            identity = tree.identity(inside)
+            if identity in seen or not descends(inside, files):
+                continue
+            seen.add(identity)
+            visible = [name for name in folders if not name.startswith(".")]
+            yield inside, visible, [name for name in files if not name.startswith(".")]
+            next_level += [f"{inside}{name}/" for name in visible]
+        level = next_level
 
 
 def natural_order(path: str) -> list[tuple[int, int, str]]:
@@ -110,13 +105,12 @@ def natural_order(path: str) -> list[tuple[int, int, str]]:
     ]
 
 
-def file_columns(root: str, path: str) -> dict[str, str | int | None]:
+def file_columns(tree: FileTree, inside: str) -> dict[str, str | int | None]:
     """Return what the place of a file says: ``path``, ``file_name``, ``folder``.
 
     Args:
-        root: The folder that was searched, or the file itself.
-        path: Relative to it.
+        tree: What was searched, or the file itself.
+        inside: Its path there.
     """
-    whole = PurePosixPath(Path(root).resolve().as_posix(), path) if path else None
-    named = PurePosixPath(Path(root).resolve().as_posix()) if whole is None else whole
-    return {"path": path or named.name, "file_name": named.name, "folder": named.parent.name}
+    folder, name = tree.names(inside)[-2:]
+    return {"path": inside or name, "file_name": name, "folder": folder}

@@ -1,27 +1,27 @@
 """A folder of image files as a source: what is known of each image, and how all are decoded."""
 
 import hashlib
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from fastloader.errors import SourceError
-from fastloader.sources._decode_job import decode_images
+from fastloader.sources._decode_job import REQUESTS_AT_ONCE, decode_images
 from fastloader.sources._description import ImageDescription
+from fastloader.sources._file_tree import FileTree
+from fastloader.sources._jobs import Job, run_job
 from fastloader.sources._protocol import ColumnValues, ImageTable, WritePixels
 from fastloader.sources._text_list import TextList
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
 
-__all__ = ["FoundImage", "ImageFolder", "ImageLayout"]
+__all__ = ["FoundImage", "ImageFolder", "ImageLayout", "look_at_all"]
 
 Integers: TypeAlias = npt.NDArray[np.int64]
 Shape: TypeAlias = tuple[int, int, int, int, int]
@@ -68,14 +68,14 @@ class ImageFolder(ABC):
     that reads and closed again. A file that was changed since is an error.
     """
 
-    def __init__(self, root: str | os.PathLike[str], found: Sequence[FoundImage]) -> None:
+    def __init__(self, tree: FileTree, found: Sequence[FoundImage]) -> None:
         """Take what was found.
 
         Args:
-            root: Folder, or a single image.
+            tree: Folder, or a single image.
             found: At least one image.
         """
-        self._root = os.fspath(root)
+        self._tree = tree
         self._paths = TextList(image.path for image in found)
         layouts = list(dict.fromkeys(image.layout for image in found))
         codes = {layout: code for code, layout in enumerate(layouts)}
@@ -98,7 +98,7 @@ class ImageFolder(ABC):
     @property
     def where(self) -> str:
         """The folder, as error messages name it."""
-        return self._root
+        return self._tree.where
 
     @property
     def fingerprint(self) -> str:
@@ -193,7 +193,7 @@ class ImageFolder(ABC):
                 decoded and written by child processes.
             channels: Channels to keep, in this order; all when left out.
             on_rows: Called with the number of images written since the last call.
-            num_threads: Cores to use.
+            num_threads: Cores to use; images at URLs are asked for many at a time whatever it is.
 
         Raises:
             SourceError: If a file cannot be read.
@@ -208,6 +208,7 @@ class ImageFolder(ABC):
             channels=channels,
             on_rows=on_rows,
             num_cores=num_threads,
+            is_local=self._tree.is_local,
         )
 
     @abstractmethod
@@ -237,13 +238,20 @@ class ImageFolder(ABC):
         """
 
     def file_path(self, row: int) -> str:
-        """Return the path of an image.
+        """Return the whole path of an image, as error messages name it.
 
         Args:
             row: Its row number.
         """
-        inside = self._paths[row]
-        return str(Path(self._root, inside)) if inside else self._root
+        return self._tree.path(self._paths[row])
+
+    def inside(self, row: int) -> str:
+        """Return the path of an image in the folder.
+
+        Args:
+            row: Its row number.
+        """
+        return self._paths[row]
 
     def layout(self, row: int) -> Any:
         """Return what an image looks like.
@@ -269,6 +277,21 @@ class ImageFolder(ABC):
         )
         shapes = np.array([layout.shape for layout in self._layouts], np.int64)
         return ImageTable(shapes[self._layout_codes], dtypes, dtype_codes[self._layout_codes])
+
+
+def look_at_all(job: Job, tree: FileTree, num_cores: int | None) -> list[Any]:
+    """Return what the parts of a job found, in their order.
+
+    Args:
+        job: Looks at images; the result of a part is a list.
+        tree: Where they are.
+        num_cores: Parts to do at once; all that may be used if None.
+    """
+    parts: dict[int, list[Any]] = {}
+    if num_cores is None and not tree.is_local:
+        num_cores = REQUESTS_AT_ONCE
+    run_job(job, parts.__setitem__, num_cores=num_cores, in_processes=tree.is_local)
+    return [one for part in sorted(parts) for one in parts[part]]
 
 
 def _pack_column(values: list[str | int | None]) -> ColumnValues | TextList:

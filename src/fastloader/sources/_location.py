@@ -1,13 +1,11 @@
 """Where a file lies: a local path, or a URL of a file system of Arrow or fsspec."""
 
 import hashlib
-import os
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeAlias
-from urllib.parse import unquote, urlsplit
+from typing import Any
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 from pyarrow.fs import (
@@ -21,15 +19,10 @@ from pyarrow.fs import (
 
 from fastloader._extras import import_extra
 from fastloader.errors import MissingExtraError, SourceError
+from fastloader.sources._paths import PathLike, StorageOptions, is_url, path_text
 
 __all__ = ["Location", "PathLike", "StorageOptions"]
 
-PathLike: TypeAlias = str | os.PathLike[str]
-StorageOptions: TypeAlias = Mapping[str, Any] | None
-
-_URL = re.compile(
-    r"([A-Za-z][A-Za-z0-9+.-]+)://|([A-Za-z][A-Za-z0-9+.-]+)::"
-)  # no drive letter
 _ARROW_SCHEMES = {"s3", "gs", "gcs", "hdfs", "viewfs", "abfs", "abfss"}
 _HIDDEN = (".", "_")
 
@@ -49,16 +42,13 @@ class Location:
                 other schemes, fsspec does.
             storage_options: Arguments of fsspec's file system.
         """
-        text = os.fspath(path)
-        if text.startswith("file://"):
-            text = unquote(urlsplit(text).path)
-        self.path = text
+        self.path = path_text(path)
         self._options = dict(storage_options or {})
 
     @property
     def is_local(self) -> bool:
         """True for a path of this machine."""
-        return _URL.match(self.path) is None
+        return not is_url(self.path)
 
     @property
     def storage_options(self) -> dict[str, Any]:
@@ -68,6 +58,15 @@ class Location:
     def sibling(self, path: str) -> "Location":
         """Return another path of the same kind, with the same options."""
         return Location(path, self._options)
+
+    def inside(self, name: str) -> "Location":
+        """Return a file in this folder, with the same options.
+
+        Args:
+            name: Its path there.
+        """
+        folder, mark, query = self.path.partition("?")
+        return self.sibling(f"{folder.rstrip('/')}/{name}{mark}{query}")
 
     def file_system(self) -> tuple[FileSystem, str]:
         """Return the file system and the path in it, for this process and thread.
@@ -141,9 +140,7 @@ class Location:
             if one.type == FileType.File and one.path.lower().endswith(endings)
         ]
         visible = [name for name in inside if not _is_hidden(name)]
-        prefix = self.path.partition("?")[0].rstrip("/")
-        query = self.path[len(self.path.partition("?")[0]) :]
-        return [f"{prefix}/{name}{query}" for name in sorted(visible)]
+        return [self.inside(name).path for name in sorted(visible)]
 
     def fingerprint(self, content: bytes) -> str:
         """Return a hash of a part of the file, of its size and of when it was last changed.

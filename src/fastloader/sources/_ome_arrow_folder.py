@@ -2,9 +2,7 @@
 
 import hashlib
 import json
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -17,9 +15,11 @@ from fastloader.sources._column_values import column_values
 from fastloader.sources._conditions import columns_of, matching_rows
 from fastloader.sources._description import ImageDescription
 from fastloader.sources._jobs import run_job
+from fastloader.sources._location import Location
 from fastloader.sources._ome_arrow_layout import SIZES, listed
 from fastloader.sources._ome_arrow_table import PIXEL_TYPES
 from fastloader.sources._parquet_handle import ParquetHandle
+from fastloader.sources._paths import PathLike, StorageOptions, path_text
 from fastloader.sources._protocol import ColumnValues, ImageTable, WritePixels
 
 if TYPE_CHECKING:
@@ -50,20 +50,27 @@ class OmeArrowFolder:
         ome-arrow 0.0.10 to 0.1.0, https://github.com/WayScience/ome-arrow.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: PathLike, *, storage_options: StorageOptions = None) -> None:
         """Read the table of images and the places of all chunks.
 
         Args:
-            path: The folder, or its manifest.
+            path: The folder, or its manifest, also by URL.
+            storage_options: Arguments of fsspec's file system, for URLs.
 
         Raises:
             SourceError: If this is no such folder, or a file of it cannot be read.
             ImageDataError: If sizes are absurd, or chunks missing or outside of their image.
         """
-        self._root = os.fspath(path).removesuffix(MANIFEST) or "."
-        _check_manifest(Path(self._root, MANIFEST))
-        self._images_file = ParquetHandle(Path(self._root, "images.parquet"))
-        self._chunks_file = ParquetHandle(Path(self._root, "chunks.parquet"))
+        given, mark, query = path_text(path).partition("?")
+        folder = Location(
+            f"{given.removesuffix(MANIFEST) or '.'}{mark}{query}", storage_options
+        )
+        self._root = folder.path
+        _check_manifest(folder.inside(MANIFEST))
+        self._images_file, self._chunks_file = (
+            ParquetHandle(folder.inside(name).path, storage_options)
+            for name in ("images.parquet", "chunks.parquet")
+        )
         with self._images_file.reading():
             images = self._images_file.open().read(use_threads=False)
         require_columns(
@@ -308,15 +315,16 @@ class _ReadJob:
         )
 
 
-def _check_manifest(path: Path) -> None:
+def _check_manifest(file: Location) -> None:
     """Check that a folder is one of ome-arrow's, and of a layout that is known.
 
     Raises:
         SourceError: If not.
     """
+    path = file.path
     try:
-        manifest = json.loads(path.read_bytes())
-        layout = manifest["layout"]
+        with file.opened() as opened:
+            layout = json.loads(opened.readall())["layout"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise SourceError(
             f"{path} cannot be read as ome-arrow's manifest ({error})."

@@ -2,11 +2,9 @@
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,14 +13,16 @@ import numpy.typing as npt
 from fastloader.errors import ImageDataError, SettingsError, SourceError
 from fastloader.sources._axis_names import AxisOrder
 from fastloader.sources._description import ImageDescription
-from fastloader.sources._image_folder import FoundImage, ImageFolder
-from fastloader.sources._jobs import run_job
+from fastloader.sources._file_tree import FileTree, Stamp
+from fastloader.sources._image_folder import FoundImage, ImageFolder, look_at_all
+from fastloader.sources._image_paths import ImagePaths, open_tree
 from fastloader.sources._ome_zarr_description import (
     channel_names,
     describe_attributes,
     level_scale,
 )
 from fastloader.sources._ome_zarr_nodes import OmeZarrNode, find_nodes, read_attributes
+from fastloader.sources._paths import StorageOptions
 from fastloader.sources._zarr_array import ZarrArray, parse_array
 from fastloader.sources._zarr_pixels import read_box
 
@@ -70,45 +70,49 @@ class OmeZarrFolder(ImageFolder):
 
     def __init__(
         self,
-        path: str | os.PathLike[str],
+        path: ImagePaths,
         *,
         level: int | None = None,
         pixel_size: float | None = None,
         num_cores: int | None = None,
+        storage_options: StorageOptions = None,
     ) -> None:
         """Look at the metadata of all images.
 
         Args:
-            path: A store, a group in one, or a folder of stores at any depth.
+            path: A store, a group in one, a folder of stores at any depth, or a list of stores;
+                also by URL.
             level: Level of resolution, 0 is the finest and is taken when left out.
             pixel_size: Instead of `level`: take the coarsest level whose pixels are no larger
                 than this along X and Y, in the unit of the metadata, mostly micrometers; the
                 finest if all are larger.
             num_cores: Images to look at at once; all that may be used when left out.
+            storage_options: Arguments of fsspec's file system, for URLs.
 
         Raises:
             SourceError: If there are no images or they cannot be read.
             ImageDataError: If metadata make no sense, or axes or pixel type have no place here.
-            SettingsError: If both `level` and `pixel_size` are given.
+            SettingsError: If both `level` and `pixel_size` are given, or a list is of places
+                that have nothing in common.
+            MissingExtraError: If a URL needs a package that is not installed.
         """
         if level is not None and pixel_size is not None:
             raise SettingsError(
                 f"level={level} and pixel_size={pixel_size}: expected one of them."
             )
-        root = os.fspath(path)
-        job = _Look(root, find_nodes(root), level or 0, pixel_size)
-        parts: dict[int, list[FoundImage]] = {}
-        run_job(job, parts.__setitem__, num_cores=num_cores, in_processes=True)
-        super().__init__(root, [image for part in sorted(parts) for image in parts[part]])
+        tree, stores = open_tree(path, storage_options)
+        job = _Look(tree, find_nodes(tree, stores), level or 0, pixel_size)
+        super().__init__(tree, look_at_all(job, tree, num_cores))
 
     @cached_property
     def fingerprint(self) -> str:
         """Hash of all metadata, and of size and time of all files with pixels."""
         stamps = hashlib.blake2b(self._fingerprint.encode(), digest_size=16)
-        for row in range(self.num_rows):
-            layout: _ZarrLayout = self.layout(row)
-            for line in _list_files(f"{self.file_path(row)}/{layout.level_path}"):
-                stamps.update(line.encode("utf-8", "surrogateescape"))
+        arrays = [
+            _join(self.inside(row), self.layout(row).level_path) for row in range(self.num_rows)
+        ]
+        for stamp in self._tree.each(self._tree.stamp_all, arrays):
+            stamps.update(stamp)
         return stamps.hexdigest()
 
     def describe(self, row: int) -> ImageDescription:
@@ -120,10 +124,10 @@ class OmeZarrFolder(ImageFolder):
         Raises:
             SourceError: If they are gone.
         """
-        folder, layout = self.file_path(row), self.layout(row)
-        attributes = read_attributes(Path(folder))
+        layout = self.layout(row)
+        attributes = read_attributes(self._tree, self.inside(row))
         if attributes is None:
-            raise SourceError(f"{folder} is not there any more.")
+            raise SourceError(f"{self.file_path(row)} is not there any more.")
         try:
             multiscale = attributes["multiscales"][0]
             level = next(
@@ -147,20 +151,21 @@ class OmeZarrFolder(ImageFolder):
             SourceError: If its metadata were changed.
         """
         layout: _ZarrLayout = self.layout(row)
-        folder = f"{self.file_path(row)}/{layout.level_path}"
-        if _stamp(Path(folder), layout.array) != tuple(self.numbers(row).tolist()):
+        tree, folder = self._tree, _join(self.inside(row), layout.level_path)
+        if _stamp(tree, folder, layout.array) != tuple(self.numbers(row).tolist()):
             raise SourceError(
-                f"{folder} was changed since it was first looked at: make the dataset anew."
+                f"{tree.path(folder)} was changed since it was first looked at: make the dataset "
+                f"anew."
             )
         order, shape = layout.order, layout.array.shape
         axis = order.channel_axis
         if channels is None or axis is None:
-            read_box(folder, layout.array, (0,) * len(shape), order.as_stored(out))
+            read_box(tree, folder, layout.array, (0,) * len(shape), order.as_stored(out))
             return
         for number, channel in enumerate(channels):
             start = tuple(channel if at == axis else 0 for at in range(len(shape)))
             target = order.as_stored(out[:, number : number + 1], num_channels=1)
-            read_box(folder, layout.array, start, target)
+            read_box(tree, folder, layout.array, start, target)
 
 
 class _Look:
@@ -170,13 +175,18 @@ class _Look:
     """
 
     def __init__(
-        self, root: str, nodes: Sequence[OmeZarrNode], level: int, pixel_size: float | None
+        self,
+        tree: FileTree,
+        nodes: Sequence[OmeZarrNode],
+        level: int,
+        pixel_size: float | None,
     ) -> None:
-        self._root = root
+        self._tree = tree
         self._nodes = nodes
         self._level = level
         self._pixel_size = pixel_size
-        self._per_part = max(_IMAGES_PER_PART, -(-len(nodes) // _MOST_PARTS))
+        per_part = _IMAGES_PER_PART if tree.is_local else 1
+        self._per_part = max(per_part, -(-len(nodes) // _MOST_PARTS))
 
     @property
     def num_parts(self) -> int:
@@ -187,7 +197,7 @@ class _Look:
         return [self._look_at(node) for node in self._nodes[start : start + self._per_part]]
 
     def _look_at(self, node: OmeZarrNode) -> FoundImage:
-        folder = Path(self._root, node.path)
+        tree, folder = self._tree, self._tree.path(node.path)
         try:
             multiscale = node.attributes["multiscales"][0]
             levels = list(multiscale["datasets"])
@@ -199,13 +209,14 @@ class _Look:
             raise ImageDataError(
                 f"{folder}: its multiscales make no sense ({type(error).__name__}: {error})."
             ) from error
-        if not level_path or ".." in Path(level_path).parts:
+        if not level_path or ".." in level_path.split("/"):
             raise ImageDataError(f"{folder}: the path of a level, {level_path!r}, leads out.")
-        array = parse_array(folder / level_path)
+        place = _join(node.path, level_path)
+        array = parse_array(tree, place)
         if array is None:
-            raise SourceError(f"{folder / level_path} is a level of an image, but no array.")
-        order = AxisOrder.of(axes, array.shape, str(folder))
-        stamp = _stamp(folder / level_path, array)
+            raise SourceError(f"{tree.path(place)} is a level of an image, but no array.")
+        order = AxisOrder.of(axes, array.shape, folder)
+        stamp = _stamp(tree, place, array)
         digest = hashlib.blake2b(
             json.dumps(node.attributes, sort_keys=True).encode(), digest_size=16
         )
@@ -219,7 +230,7 @@ class _Look:
         )
 
     def _choose_level(
-        self, multiscale: Mapping[str, Any], levels: Sequence[Any], folder: Path
+        self, multiscale: Mapping[str, Any], levels: Sequence[Any], folder: str
     ) -> int:
         """Return the number of the level to read.
 
@@ -238,18 +249,23 @@ class _Look:
         return self._level
 
 
-def _stamp(folder: Path, array: ZarrArray) -> tuple[int, int]:
-    """Return size and time of an array's metadata.
+def _join(image: str, level_path: str) -> str:
+    return f"{image}/{level_path}" if image else level_path
+
+
+def _stamp(tree: FileTree, folder: str, array: ZarrArray) -> Stamp:
+    """Return what tells whether an array's metadata were changed.
 
     Raises:
         SourceError: If the file is gone.
     """
-    path = folder / ("zarr.json" if array.zarr_format == 3 else ".zarray")
+    path = f"{folder}/{'zarr.json' if array.zarr_format == 3 else '.zarray'}"
     try:
-        state = path.stat()
+        return tree.stamp(path)
+    except SourceError:
+        raise
     except OSError as error:
-        raise SourceError(f"{path} is not there any more ({error}).") from error
-    return state.st_size, state.st_mtime_ns
+        raise SourceError(f"{tree.path(path)} is not there any more ({error}).") from error
 
 
 def _axis_letters(multiscale: Mapping[str, Any]) -> str:
@@ -268,13 +284,3 @@ def _pixel_size(multiscale: Mapping[str, Any], level: Mapping[str, Any]) -> floa
     axes = _axis_letters(multiscale)
     size = level_scale(multiscale, level, len(axes))
     return float(max(size[axes.index("Y")], size[axes.index("X")]))
-
-
-def _list_files(folder: str) -> list[str]:
-    """Return name, size and time of all files in a folder, sorted."""
-    lines = []
-    for place, _, names in os.walk(folder):
-        for name in names:
-            state = Path(place, name).stat()
-            lines.append(f"{place}/{name} {state.st_size} {state.st_mtime_ns}")
-    return sorted(lines)

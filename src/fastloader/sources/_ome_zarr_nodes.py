@@ -1,15 +1,16 @@
 """Finds the images of OME-Zarr stores: single ones, collections, plates and folders of stores."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from pathlib import PurePosixPath
+from typing import Any, NoReturn
 
 from fastloader.errors import ImageDataError, SourceError
 from fastloader.sources._file_search import natural_order, walk_folders
+from fastloader.sources._file_tree import FileTree
 from fastloader.sources._zarr_array import read_json
 
-__all__ = ["OmeZarrNode", "find_nodes", "is_zarr_node", "read_attributes"]
+__all__ = ["OmeZarrNode", "find_nodes", "holds_store", "read_attributes"]
 
 Columns = dict[str, str | int | None]
 
@@ -29,92 +30,113 @@ class OmeZarrNode:
     """What its place says."""
 
 
-def is_zarr_node(folder: Path) -> bool:
+def _is_zarr_node(tree: FileTree, inside: str) -> bool:
     """Tell whether a folder is a Zarr group or array.
 
     Args:
-        folder: A folder.
+        tree: What it is in.
+        inside: Its path there.
     """
-    return any((folder / name).is_file() for name in _METADATA)
+    return any(tree.is_file(_at(inside, name)) for name in _METADATA)
 
 
-def find_nodes(root: str) -> list[OmeZarrNode]:
+def holds_store(tree: FileTree) -> bool:
+    """Tell whether a folder is a Zarr store or has one somewhere; stops at the first.
+
+    Args:
+        tree: The folder.
+    """
+    return next(_stores_in(tree), None) is not None
+
+
+def find_nodes(tree: FileTree, stores: Sequence[str] = ()) -> list[OmeZarrNode]:
     """Return all images under a folder, or in a store, in natural order.
 
     Groups of labels are left out.
 
     Args:
-        root: A store, a group inside of one, or a folder of stores at any depth.
+        tree: A store, a group inside of one, or a folder of stores at any depth.
+        stores: Paths of the stores in it, if they are known; they are looked for otherwise.
 
     Raises:
         SourceError: If there are none; the message says what is there instead.
         ImageDataError: If metadata make no sense.
     """
-    top = Path(root)
-    stores: list[str] = []
 
-    def descends(folder: str) -> bool:
-        is_store = is_zarr_node(Path(folder))
-        if is_store:
-            inside = Path(folder).relative_to(top).as_posix()
-            stores.append("" if inside == "." else inside)
-        return not is_store
+    def look_in(store: str) -> list[OmeZarrNode]:
+        folder, name = tree.names(store)[-2:]
+        columns: Columns = {"path": store, "file_name": name, "folder": folder}
+        return list(_images_in(tree, store, columns)) or _complain(tree, store)
 
-    for _ in walk_folders(root, descends):
-        pass
+    found = tree.each(look_in, stores or _find_stores(tree))
+    return [node for nodes in found for node in nodes]
+
+
+def _find_stores(tree: FileTree) -> list[str]:
+    """Return the paths of all stores, in natural order.
+
+    Raises:
+        SourceError: If there are none.
+    """
+    # Asked first, since a server that has the store may not be able to list it.
+    stores = [""] if _is_zarr_node(tree, "") else list(_stores_in(tree))
     if not stores:
         raise SourceError(
-            f"{root} has no Zarr group in it or its subfolders: expected OME-Zarr stores, which "
-            f"hold a file zarr.json or .zgroup."
+            f"{tree.where} has no Zarr group in it or its subfolders: expected OME-Zarr stores, "
+            f"which hold a file zarr.json or .zgroup."
         )
-    found: list[OmeZarrNode] = []
-    for store in sorted(stores, key=natural_order):
-        place = (top / store).resolve()
-        columns: Columns = {
-            "path": store,
-            "file_name": place.name,
-            "folder": place.parent.name,
-        }
-        nodes = list(_images_in(top, store, columns))
-        if not nodes:
-            raise SourceError(_nothing_found(top / store))
-        found += nodes
-    return found
+    return sorted(stores, key=natural_order)
 
 
-def _images_in(root: Path, path: str, columns: Columns) -> Iterator[OmeZarrNode]:
+def _stores_in(tree: FileTree) -> Iterator[str]:
+    """Yield the path of each store, not looking for others inside of one."""
+    found: list[str] = []
+
+    def descends(inside: str, files: Sequence[str]) -> bool:
+        is_store = any(name in files for name in _METADATA)
+        if is_store:
+            found.append(inside.rstrip("/"))
+        return not is_store
+
+    for _ in walk_folders(tree, descends):
+        yield from found
+        found.clear()
+    yield from found
+
+
+def _images_in(tree: FileTree, path: str, columns: Columns) -> Iterator[OmeZarrNode]:
     """Yield the images of a group, whatever kind it is."""
-    attributes = read_attributes(root / path)
+    attributes = read_attributes(tree, path)
     if attributes is None:
         return
     if "multiscales" in attributes:
         yield OmeZarrNode(path, attributes, {**columns, "path": path or columns["path"]})
     elif "plate" in attributes:
-        yield from _images_of_plate(root, path, attributes["plate"], columns)
+        yield from _images_of_plate(tree, path, attributes["plate"], columns)
     elif "well" in attributes:
-        yield from _images_of_well(root, path, attributes["well"], columns)
+        yield from _images_of_well(tree, path, attributes["well"], columns)
     else:
-        for name in _children(root, path, attributes):
+        for name in _children(tree, path, attributes):
             inside = _join(path, name)
-            yield from _images_in(root, inside, {**columns, "image": name})
+            yield from _images_in(tree, inside, {**columns, "image": name})
 
 
-def _children(root: Path, path: str, attributes: Mapping[str, Any]) -> list[str]:
+def _children(tree: FileTree, path: str, attributes: Mapping[str, Any]) -> list[str]:
     """Return the names of a group's groups: of the images of a bioformats2raw collection."""
     if "bioformats2raw.layout" in attributes:
-        listed = (read_attributes(root / path / "OME") or {}).get("series")
+        listed = (read_attributes(tree, _at(path, "OME")) or {}).get("series")
         if isinstance(listed, list) and all(isinstance(name, str) for name in listed):
             return listed
     names = [
-        entry.name
-        for entry in (root / path).iterdir()
-        if entry.is_dir() and entry.name not in {_LABELS, "OME"} and is_zarr_node(entry)
+        name
+        for name in tree.list_folder(path)[0]
+        if name not in {_LABELS, "OME"} and _is_zarr_node(tree, _at(path, name))
     ]
     return sorted(names, key=natural_order)
 
 
 def _images_of_plate(
-    root: Path, path: str, plate: Any, columns: Columns
+    tree: FileTree, path: str, plate: Any, columns: Columns
 ) -> Iterator[OmeZarrNode]:
     """Yield the fields of all wells.
 
@@ -123,24 +145,30 @@ def _images_of_plate(
         SourceError: If a well is listed but not there.
     """
     try:
-        name = plate.get("name") or Path(root / path).resolve().name
+        name = plate.get("name") or tree.names(path)[-1]
         wells = [str(well["path"]) for well in plate["wells"]]
     except (AttributeError, KeyError, TypeError) as error:
         raise ImageDataError(
-            f"{root / path}: its plate makes no sense ({type(error).__name__}: {error}): expected "
+            f"{tree.path(path)}: its plate makes no sense ({type(error).__name__}: {error}): expected "
             f"a list of wells, each with a path."
         ) from error
-    for well in sorted(wells, key=natural_order):
+    more: Columns = {**columns, "plate": str(name)}
+
+    def look_in(well: str) -> list[OmeZarrNode]:
         inside = _join(path, well)
-        attributes = read_attributes(root / inside)
+        attributes = read_attributes(tree, inside)
         if attributes is None or "well" not in attributes:
-            raise SourceError(f"{root / inside} is a well of plate {name!r}, but is not there.")
-        more: Columns = {**columns, "plate": str(name)}
-        yield from _images_of_well(root, inside, attributes["well"], more)
+            raise SourceError(
+                f"{tree.path(inside)} is a well of plate {name!r}, but is not there."
+            )
+        return list(_images_of_well(tree, inside, attributes["well"], more))
+
+    for nodes in tree.each(look_in, sorted(wells, key=natural_order)):
+        yield from nodes
 
 
 def _images_of_well(
-    root: Path, path: str, well: Any, columns: Columns
+    tree: FileTree, path: str, well: Any, columns: Columns
 ) -> Iterator[OmeZarrNode]:
     """Yield the fields of a well.
 
@@ -152,15 +180,17 @@ def _images_of_well(
         fields = [(str(field["path"]), field.get("acquisition")) for field in well["images"]]
     except (AttributeError, KeyError, TypeError) as error:
         raise ImageDataError(
-            f"{root / path}: its well makes no sense ({type(error).__name__}: {error}): expected "
+            f"{tree.path(path)}: its well makes no sense ({type(error).__name__}: {error}): expected "
             f"a list of images, each with a path."
         ) from error
-    row, column = (root / path).resolve().parts[-2:]
+    row, column = tree.names(path)[-2:]
     for field, acquisition in fields:
         inside = _join(path, field)
-        attributes = read_attributes(root / inside)
+        attributes = read_attributes(tree, inside)
         if attributes is None or "multiscales" not in attributes:
-            raise SourceError(f"{root / inside} is a field of a well, but is no image there.")
+            raise SourceError(
+                f"{tree.path(inside)} is a field of a well, but is no image there."
+            )
         place: Columns = {
             "path": inside,
             "well": f"{row}{column}",
@@ -179,52 +209,63 @@ def _join(path: str, name: str) -> str:
     Raises:
         ImageDataError: If the name leads out of it.
     """
-    parts = Path(name).parts
-    if not parts or Path(name).is_absolute() or ".." in parts:
+    parts = PurePosixPath(name).parts
+    if not parts or PurePosixPath(name).is_absolute() or ".." in parts:
         raise ImageDataError(
             f"{path or 'The store'}: a path in its metadata, {name!r}, leads out."
         )
-    return f"{path}/{name}" if path else name
+    return _at(path, name)
 
 
-def read_attributes(folder: Path) -> Mapping[str, Any] | None:
+def _at(folder: str, name: str) -> str:
+    return f"{folder.rstrip('/')}/{name}" if folder else name
+
+
+def read_attributes(tree: FileTree, inside: str) -> Mapping[str, Any] | None:
     """Return the attributes of a group, those of OME-Zarr 0.5 taken out of their envelope.
 
     Args:
-        folder: The group; None is returned if it is none.
+        tree: What it is in.
+        inside: The group's path there; None is returned if it is none.
 
     Raises:
         ImageDataError: If they are no mapping.
     """
-    metadata = read_json(folder / "zarr.json")
+    metadata = read_json(tree, _at(inside, "zarr.json"))
     if metadata is not None:
         attributes = metadata.get("attributes") or {}
-    elif (folder / ".zgroup").is_file():
-        attributes = read_json(folder / ".zattrs") or {}
+    elif tree.is_file(_at(inside, ".zgroup")):
+        attributes = read_json(tree, _at(inside, ".zattrs")) or {}
     else:
         return None
     inner = attributes.get("ome", attributes) if isinstance(attributes, dict) else None
     if not isinstance(inner, dict):
         raise ImageDataError(
-            f"{folder}: expected attributes by name, but got {attributes!r:.100}."
+            f"{tree.path(inside)}: expected attributes by name, but got {attributes!r:.100}."
         )
     return inner
 
 
-def _nothing_found(folder: Path) -> str:
-    """Return a message that says what a store holds in place of images."""
-    if (folder / ".zarray").is_file() or (read_json(folder / "zarr.json") or {}).get(
-        "node_type"
-    ) == "array":
-        return (
-            f"{folder} is a Zarr array without OME-Zarr metadata, which say what its axes are: "
+def _complain(tree: FileTree, store: str) -> NoReturn:
+    """Say what a store holds in place of images.
+
+    Raises:
+        SourceError: Always.
+    """
+    where = tree.path(store)
+    is_array = tree.is_file(_at(store, ".zarray"))
+    metadata = read_json(tree, _at(store, "zarr.json")) or {}
+    if is_array or metadata.get("node_type") == "array":
+        raise SourceError(
+            f"{where} is a Zarr array without OME-Zarr metadata, which say what its axes are: "
             f"give the group above it, if that has multiscales."
         )
-    attributes = read_attributes(folder) or {}
-    groups = sorted(entry.name for entry in folder.iterdir() if is_zarr_node(entry))
+    attributes = read_attributes(tree, store) or {}
+    folders = tree.list_folder(store)[0]
+    groups = sorted(name for name in folders if _is_zarr_node(tree, _at(store, name)))
     has = f"the attributes {', '.join(map(repr, attributes)) or 'none'}"
-    return (
-        f"{folder} is a Zarr group without an image: expected multiscales, a plate, a well or "
+    raise SourceError(
+        f"{where} is a Zarr group without an image: expected multiscales, a plate, a well or "
         f"groups that have them, but it has {has} and inside it "
         f"{', '.join(map(repr, groups[:10])) or 'nothing'}."
     )

@@ -139,7 +139,8 @@ class ParquetHandle:
 
     def reading(self) -> AbstractContextManager[None]:
         """Turn errors of Arrow into `fastloader.errors.SourceError`, naming the file."""
-        return naming(self.path, "Parquet")
+        # Web servers that cannot give parts of a file are a ValueError to fsspec.
+        return naming(self.path, "Parquet", ValueError)
 
     def _open(self) -> pq.ParquetFile:
         """Open the file, which must be the one that was looked at.

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from fastloader.sources._duckdb import open_duckdb
 from fastloader.sources._file_search import holds_file
+from fastloader.sources._file_tree import LocalTree
 from fastloader.sources._format import Format
 from fastloader.sources._ipc import open_ipc
 from fastloader.sources._lance import open_lance
@@ -17,7 +18,7 @@ _DIRECTORY_OF_OME_ARROW = "_ome_arrow_dataset.json"  # its chunks are rows of th
 
 def _holds_parquet(folder: Path) -> bool:
     is_other = (folder / _DIRECTORY_OF_OME_ARROW).exists()
-    return not is_other and holds_file(str(folder), PARQUET_ENDINGS)
+    return not is_other and holds_file(LocalTree(str(folder)), PARQUET_ENDINGS)
 
 
 TABLE_FORMATS = (

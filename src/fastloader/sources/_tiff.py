@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,8 +11,10 @@ from fastloader.errors import SourceError
 from fastloader.sources._axis_names import StackAxis
 from fastloader.sources._description import ImageDescription
 from fastloader.sources._file_search import TIFF_SUFFIXES, file_columns, find_files
-from fastloader.sources._image_folder import FoundImage, ImageFolder
-from fastloader.sources._jobs import run_job
+from fastloader.sources._file_tree import FileTree
+from fastloader.sources._image_folder import FoundImage, ImageFolder, look_at_all
+from fastloader.sources._image_paths import ImagePaths, open_tree
+from fastloader.sources._paths import StorageOptions
 from fastloader.sources._tiff_layout import TiffChoice, TiffLayout, open_series, read_layout
 from fastloader.sources._tiff_pixels import read_pixels
 
@@ -39,7 +40,7 @@ class TiffFolder(ImageFolder):
 
     def __init__(
         self,
-        path: str | os.PathLike[str],
+        path: ImagePaths,
         *,
         pattern: str | None = None,
         series: int = 0,
@@ -47,34 +48,38 @@ class TiffFolder(ImageFolder):
         stack_axis: StackAxis | None = None,
         join_files: bool = True,
         num_cores: int | None = None,
+        storage_options: StorageOptions = None,
     ) -> None:
         """Look at the headers of all files.
 
         Args:
-            path: Folder, or one file.
+            path: Folder, one file, or a list of files; also by URL.
             pattern: Which files, like ``"*.ome.tif"`` or ``"train/*/*.tif"``: compared with the
                 name, or with the relative path if it has a ``/``; ``*`` also stands for ``/``.
                 All files with a suffix of TIFF when left out.
             series: Number of the image in each file.
             level: Level of resolution, 0 is the finest.
             stack_axis: What the pages of a file are that does not say so: "T", "C" or "Z".
-            join_files: Join files that an OME header says are one image.
+            join_files: Join files that an OME header says are one image; at URLs they cannot be.
             num_cores: Files to look at at once; all that may be used when left out.
+            storage_options: Arguments of fsspec's file system, for URLs.
 
         Raises:
             SourceError: If there is no such file or one cannot be read.
             ImageDataError: If a file is damaged, or its axes or pixel type have no place here.
-            MissingExtraError: If the compression of a file needs imagecodecs.
+            SettingsError: If a list is of files that have no folder in common.
+            MissingExtraError: If the compression of a file needs imagecodecs, or a URL another
+                package.
         """
-        root = os.fspath(path)
+        tree, listed = open_tree(path, storage_options)
         choice = TiffChoice(series, level, stack_axis, join_files)
-        names = find_files(root, TIFF_SUFFIXES, pattern)
+        names = listed or find_files(tree, TIFF_SUFFIXES, pattern)
         if not names:
             raise SourceError(
-                f"{root} has no file {'of TIFF' if pattern is None else f'like {pattern!r}'} "
+                f"{tree.where} has no file {'of TIFF' if pattern is None else f'like {pattern!r}'} "
                 f"({', '.join(TIFF_SUFFIXES[:2])}) in it or its subfolders."
             )
-        super().__init__(root, _look_at_all(root, names, choice, num_cores))
+        super().__init__(tree, _look_at_all(tree, names, choice, num_cores))
 
     def describe(self, row: int) -> ImageDescription:
         """Read what the OME header says, if there is one; see `ImageFolder.describe`.
@@ -83,7 +88,7 @@ class TiffFolder(ImageFolder):
             row: Its row number.
         """
         layout: TiffLayout = self.layout(row)
-        with open_series(self.file_path(row), layout.choice) as (file, series):
+        with open_series(self._tree, self.inside(row), layout.choice) as (file, series):
             header = file.ome_metadata
             finest = file.series[layout.choice.series]
             shrunk = {
@@ -107,12 +112,12 @@ class TiffFolder(ImageFolder):
             channels: Channels to keep; all if None.
         """
         layout: TiffLayout = self.layout(row)
-        path, notes = self.file_path(row), self.numbers(row)
+        inside, notes = self.inside(row), self.numbers(row)
         if layout.order.is_in_order and channels is None:
-            read_pixels(path, layout, notes, out)
+            read_pixels(self._tree, inside, layout, notes, out)
             return
         stored = np.empty(layout.order.stored_shape, layout.dtype)
-        read_pixels(path, layout, notes, stored)
+        read_pixels(self._tree, inside, layout, notes, stored)
         image = layout.order.arrange(stored)
         out[...] = image if channels is None else image[:, list(channels)]
 
@@ -123,8 +128,8 @@ class _Look:
     **Processes:** picklable.
     """
 
-    def __init__(self, root: str, names: Sequence[str], choice: TiffChoice) -> None:
-        self._root = root
+    def __init__(self, tree: FileTree, names: Sequence[str], choice: TiffChoice) -> None:
+        self._tree = tree
         self._names = names
         self._choice = choice
 
@@ -134,18 +139,17 @@ class _Look:
 
     @property
     def _files_per_part(self) -> int:
-        return max(_FILES_PER_PART, len(self._names) // 4000)
+        return max(_FILES_PER_PART if self._tree.is_local else 1, len(self._names) // 4000)
 
     def run(self, part: int) -> list[tuple[FoundImage, frozenset[str]]]:
         start = part * self._files_per_part
         found: list[tuple[FoundImage, frozenset[str]]] = []
         members: set[str] = set()
         for name in self._names[start : start + self._files_per_part]:
-            path = str(Path(self._root, name)) if name else self._root
-            if members and os.path.realpath(path) in members:
+            if members and os.path.realpath(self._tree.path(name)) in members:
                 continue  # was seen as a part of the image before
-            layout, notes, facts = read_layout(path, self._choice)
-            columns = file_columns(self._root, name)
+            layout, notes, facts = read_layout(self._tree, name, self._choice)
+            columns = file_columns(self._tree, name)
             image = FoundImage(
                 name, layout, tuple(notes), columns, facts.channel_names, tuple(notes[:2])
             )
@@ -156,18 +160,14 @@ class _Look:
 
 
 def _look_at_all(
-    root: str, names: Sequence[str], choice: TiffChoice, num_cores: int | None
+    tree: FileTree, names: Sequence[str], choice: TiffChoice, num_cores: int | None
 ) -> list[FoundImage]:
-    job = _Look(root, names, choice)
-    parts: dict[int, list[tuple[FoundImage, frozenset[str]]]] = {}
-    run_job(job, parts.__setitem__, num_cores=num_cores, in_processes=True)
     images: list[FoundImage] = []
     joined: set[str] = set()
-    for part in sorted(parts):
-        for image, members in parts[part]:
-            if len(members) > 1:
-                if members & joined:
-                    continue
-                joined |= members
-            images.append(image)
+    for image, members in look_at_all(_Look(tree, names, choice), tree, num_cores):
+        if len(members) > 1:
+            if members & joined:
+                continue
+            joined |= members
+        images.append(image)
     return images

@@ -14,6 +14,7 @@ import tifffile
 
 from fastloader.errors import FastLoaderError, ImageDataError, MissingExtraError, SourceError
 from fastloader.sources._axis_names import AxisOrder, StackAxis
+from fastloader.sources._file_tree import FileTree
 
 __all__ = [
     "SegmentKind",
@@ -84,12 +85,13 @@ class TiffLayout:
 
 @contextmanager
 def open_series(
-    path: str, choice: TiffChoice
+    tree: FileTree, inside: str, choice: TiffChoice
 ) -> Iterator[tuple[tifffile.TiffFile, tifffile.TiffPageSeries]]:
     """Open a file and give the chosen series at the chosen level.
 
     Args:
-        path: A TIFF file.
+        tree: What the TIFF file is in.
+        inside: Its path there.
         choice: Which image of it.
 
     Yields:
@@ -99,8 +101,9 @@ def open_series(
         FastLoaderError: If the block raises it.
         SourceError: If it cannot be read, here or in the block, or has no such series or level.
     """
+    path = tree.path(inside)
     try:
-        with tifffile.TiffFile(path, _multifile=choice.joins_files) as file:
+        with tifffile.TiffFile(tree.as_argument(inside), _multifile=choice.joins_files) as file:
             _check_claimed_planes(file, path)
             yield file, _choose_series(file, choice, path)
     except FastLoaderError:
@@ -129,11 +132,14 @@ def _choose_series(
     return series.levels[choice.level]
 
 
-def read_layout(path: str, choice: TiffChoice) -> tuple[TiffLayout, list[int], "TiffFacts"]:
+def read_layout(
+    tree: FileTree, inside: str, choice: TiffChoice
+) -> tuple[TiffLayout, list[int], "TiffFacts"]:
     """Look at a file without reading its pixels.
 
     Args:
-        path: A TIFF file.
+        tree: What the TIFF file is in.
+        inside: Its path there.
         choice: Which image of it.
 
     Returns:
@@ -144,17 +150,18 @@ def read_layout(path: str, choice: TiffChoice) -> tuple[TiffLayout, list[int], "
         ImageDataError: If it is damaged, or its pixels are of no known type.
         MissingExtraError: If its compression needs a package that is not there.
     """
-    with open_series(path, choice) as (file, series):
+    path = tree.path(inside)
+    with open_series(tree, inside, choice) as (file, series):
         order = AxisOrder.of(series.axes, series.shape, path, choice.stack_axis)
         dtype = _check_dtype(series, path)
         pages = _check_pages(series, order, path)
         _check_compression(pages[0].keyframe, path)
-        state = os.fstat(file.filehandle.fileno())
-        notes = [state.st_size, state.st_mtime_ns]
+        stamp = tree.stamp(inside)
+        notes = [*stamp]
         offset = None if series.is_multifile else series.dataoffset
         kind = None
         if offset is not None:
-            _check_raw(offset, order, dtype, state.st_size, path)
+            _check_raw(offset, order, dtype, stamp[0], path)
             notes.append(offset)
         else:
             _check_segments(pages, path)
@@ -163,7 +170,11 @@ def read_layout(path: str, choice: TiffChoice) -> tuple[TiffLayout, list[int], "
                 for page in pages:
                     pairs = zip(page.dataoffsets, page.databytecounts, strict=True)
                     notes += [number for pair in pairs for number in pair]
-        members = {os.path.realpath(page.parent.filehandle.path) for page in pages}
+        members = (
+            {os.path.realpath(page.parent.filehandle.path) for page in pages}
+            if tree.is_local
+            else set()
+        )
         facts = TiffFacts(_channel_names(file, choice.series), frozenset(members))
         return (
             TiffLayout(order, dtype, file.byteorder, offset is not None, kind, choice),
@@ -222,7 +233,8 @@ def _check_pages(series: tifffile.TiffPageSeries, order: AxisOrder, path: str) -
         if page is None:
             raise ImageDataError(
                 f"{path}: plane {number} of {len(pages)} is missing: it may be in a file of the "
-                f"same set that is not there, or the file was not written to its end."
+                f"same set that is not there, or at a URL, where files are not joined (then "
+                f"join_files=False reads each by itself); or it was not written to its end."
             )
     num_pixels = sum(int(np.prod(page.shaped, dtype=object)) for page in pages)
     if num_pixels != int(np.prod(order.shape, dtype=object)):

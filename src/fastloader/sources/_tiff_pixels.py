@@ -1,6 +1,5 @@
 """Pixels of TIFF files: read as they lie there, or strip by strip, into memory that is given."""
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeAlias
@@ -9,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastloader.errors import FastLoaderError, ImageDataError, SourceError
+from fastloader.sources._file_tree import FileTree, OpenFile
 from fastloader.sources._tiff_layout import SegmentKind, TiffLayout, open_series
 
 __all__ = ["read_pixels"]
@@ -23,11 +23,14 @@ _decoders: dict[SegmentKind, _DecodeSegment] = {}
 open file."""
 
 
-def read_pixels(path: str, layout: TiffLayout, notes: Integers, out: npt.NDArray[Any]) -> None:
+def read_pixels(
+    tree: FileTree, inside: str, layout: TiffLayout, notes: Integers, out: npt.NDArray[Any]
+) -> None:
     """Read one image in the order in which it is stored.
 
     Args:
-        path: A TIFF file.
+        tree: What the TIFF file is in.
+        inside: Its path there.
         layout: How its pixels lie in it.
         notes: What was noted of it, see `TiffLayout`.
         out: Written to, contiguous, as many elements as the image has, of its dtype.
@@ -36,22 +39,25 @@ def read_pixels(path: str, layout: TiffLayout, notes: Integers, out: npt.NDArray
         SourceError: If the file cannot be read or has changed.
         ImageDataError: If its pixels are damaged.
     """
+    path = tree.path(inside)
     with _naming(path):
-        with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - a Path takes time to make
-            descriptor = file.fileno()
-            state = os.fstat(descriptor)
-            if (state.st_size, state.st_mtime_ns) != tuple(notes[:2].tolist()):
+        with tree.opened(inside) as file:
+            if file.stamp() != tuple(notes[:2].tolist()):
                 raise SourceError(
                     f"{path} was changed since it was first looked at: make the dataset anew."
                 )
             if layout.is_raw:
-                _read_raw(descriptor, int(notes[2]), layout, out)
+                file.read_into(int(notes[2]), out.reshape(-1).view(np.uint8).data)
+                if out.dtype.itemsize > 1 and np.dtype(layout.byte_order + "u2") != np.dtype(
+                    "=u2"
+                ):
+                    out.byteswap(inplace=True)
                 return
             if layout.segments is not None:
-                segments = notes[2:].reshape(layout.segments.num_pages, -1, 2)
-                _read_segments(descriptor, segments, path, layout, out)
+                decode = _decoders.get(layout.segments) or _make_decoder(tree, inside, layout)
+                _read_segments(file, notes[2:], decode, layout.segments, out)
                 return
-        with open_series(path, layout.choice) as (_, series):
+        with open_series(tree, inside, layout.choice) as (_, series):
             pixels = series.asarray(out=out.reshape(series.shape), maxworkers=1)
             if pixels.size != out.size:
                 raise ImageDataError(f"{path}: expected {out.size} pixels, got {pixels.size}.")
@@ -79,32 +85,17 @@ def _naming(path: str) -> Iterator[None]:
         ) from error
 
 
-def _read_raw(descriptor: int, offset: int, layout: TiffLayout, out: npt.NDArray[Any]) -> None:
-    target = out.reshape(-1).view(np.uint8).data
-    while target:
-        count = os.preadv(descriptor, [target], offset)
-        if not count:
-            raise EOFError("the file ends within the pixels")
-        target, offset = target[count:], offset + count
-    if out.dtype.itemsize > 1 and np.dtype(layout.byte_order + "u2") != np.dtype("=u2"):
-        out.byteswap(inplace=True)
-
-
 def _read_segments(
-    descriptor: int,
-    segments: npt.NDArray[np.int64],
-    path: str,
-    layout: TiffLayout,
+    file: OpenFile,
+    places: Integers,
+    decode: _DecodeSegment,
+    kind: SegmentKind,
     out: npt.NDArray[Any],
 ) -> None:
-    kind = layout.segments
-    assert kind is not None  # noqa: S101 - the caller has looked
-    decode = _decoders.get(kind) or _make_decoder(path, layout, kind)
-    pages = out.reshape(kind.num_pages, *kind.shaped)
-    for page, places in zip(pages, segments.tolist(), strict=True):
-        for number, (offset, count) in enumerate(places):
-            content = os.pread(descriptor, count, offset)
-            pixels, (sample, depth, row, column, _), _ = decode(content, number)
+    contents = file.read_each(places.reshape(-1, 2).tolist())
+    for page in out.reshape(kind.num_pages, *kind.shaped):
+        for number in range(kind.num_segments):
+            pixels, (sample, depth, row, column, _), _ = decode(next(contents), number)
             target = page[
                 sample,
                 depth : depth + pixels.shape[0],
@@ -118,11 +109,12 @@ def _read_segments(
             target[...] = inside
 
 
-def _make_decoder(path: str, layout: TiffLayout, kind: SegmentKind) -> _DecodeSegment:
+def _make_decoder(tree: FileTree, inside: str, layout: TiffLayout) -> _DecodeSegment:
     """Take the function from a file of this kind and keep it."""
-    with open_series(path, layout.choice) as (_, series):
+    with open_series(tree, inside, layout.choice) as (_, series):
         decode: _DecodeSegment = series.keyframe.decode
     if len(_decoders) >= _MOST_DECODERS:
         _decoders.clear()
-    _decoders[kind] = decode
+    assert layout.segments is not None  # noqa: S101 - the caller has looked
+    _decoders[layout.segments] = decode
     return decode

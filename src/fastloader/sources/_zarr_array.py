@@ -3,12 +3,12 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fastloader.errors import ImageDataError, SourceError
+from fastloader.sources._file_tree import FileTree
 
 __all__ = ["ZarrArray", "ZarrChunks", "ZarrShards", "parse_array", "read_json"]
 
@@ -71,39 +71,43 @@ class ZarrArray:
         return self.chunks.shape if self.shards is None else self.shards.shape
 
 
-def read_json(path: Path) -> Mapping[str, Any] | None:
+def read_json(tree: FileTree, inside: str) -> Mapping[str, Any] | None:
     """Return what a file of metadata holds, None if there is no such file.
 
     Args:
-        path: The file.
+        tree: What it is in.
+        inside: Its path there.
 
     Raises:
         SourceError: If it cannot be read or holds something else.
     """
     try:
-        content = json.loads(path.read_bytes())
+        content = json.loads(tree.read(inside))
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError, RecursionError) as error:
-        raise SourceError(f"{path} cannot be read as JSON ({error}).") from error
+        raise SourceError(f"{tree.path(inside)} cannot be read as JSON ({error}).") from error
     if not isinstance(content, dict):
-        raise SourceError(f"{path}: expected a JSON object, but got {type(content).__name__}.")
+        raise SourceError(
+            f"{tree.path(inside)}: expected a JSON object, but got {type(content).__name__}."
+        )
     return content
 
 
-def parse_array(folder: Path) -> ZarrArray | None:
+def parse_array(tree: FileTree, folder: str) -> ZarrArray | None:
     """Return the array in a folder, None if there is none.
 
     Args:
-        folder: Of the array.
+        tree: What it is in.
+        folder: Path of the array there.
 
     Raises:
         SourceError: If its metadata cannot be read.
         ImageDataError: If it makes no sense, or its elements are no pixels.
     """
     for name, parse in (("zarr.json", _parse_v3), (".zarray", _parse_v2)):
-        path = folder / name
-        metadata = read_json(path)
+        path = tree.path(f"{folder}/{name}")
+        metadata = read_json(tree, f"{folder}/{name}")
         if metadata is None or metadata.get("node_type", "array") != "array":
             continue
         try:
@@ -239,7 +243,7 @@ def _fill_value(value: Any, dtype: np.dtype[Any]) -> bool | int | float:
     return np.array(value).astype(dtype).item()  # type: ignore[no-any-return]
 
 
-def _check_sizes(array: ZarrArray, path: Path) -> None:
+def _check_sizes(array: ZarrArray, path: str) -> None:
     """Refuse what would take absurd time or memory.
 
     Raises:

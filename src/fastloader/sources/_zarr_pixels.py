@@ -1,16 +1,15 @@
-"""Reads a box of a Zarr array on the local file system into memory that is given."""
+"""Reads a box of a Zarr array into memory that is given."""
 
 import itertools
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from fastloader.errors import FastLoaderError, ImageDataError
+from fastloader.sources._file_tree import FileTree, OpenFile
 from fastloader.sources._zarr_array import ZarrArray, ZarrChunks, ZarrShards
 from fastloader.sources._zarr_codecs import decompress, strip_checksum
 
@@ -30,12 +29,13 @@ _ONE_AT_A_TIME = {
 
 
 def read_box(
-    folder: str, array: ZarrArray, start: Sequence[int], out: npt.NDArray[Any]
+    tree: FileTree, folder: str, array: ZarrArray, start: Sequence[int], out: npt.NDArray[Any]
 ) -> None:
     """Read a part of an array; chunks that are not there are of the fill value.
 
     Args:
-        folder: Of the array.
+        tree: What it is in.
+        folder: Path of the array there.
         array: What its metadata say.
         start: First element on each axis.
         out: Written to, of the array's dtype and as many axes, all inside it.
@@ -44,13 +44,18 @@ def read_box(
         ImageDataError: If a chunk cannot be read or decoded.
     """
     if array.chunks is None:
-        _read_by_zarr(folder, array, start, out)
+        _read_by_zarr(tree, folder, array, start, out)
         return
     read_file = _read_chunk if array.shards is None else _read_shard
-    for index, origin in _tiles(array.file_shape, start, out.shape):
+
+    def read_tile(tile: tuple[Place, Place]) -> None:
+        index, origin = tile
         path = f"{folder}/{_key(array, index)}"
-        with _naming(path):
-            read_file(path, array, origin, start, out)
+        with _naming(tree.path(path)):
+            read_file(tree, path, array, origin, start, out)
+
+    for _ in tree.each(read_tile, _tiles(array.file_shape, start, out.shape)):
+        pass
 
 
 @contextmanager
@@ -102,15 +107,19 @@ def _overlap(
 
 
 def _read_chunk(
-    path: str, array: ZarrArray, origin: Place, start: Sequence[int], out: npt.NDArray[Any]
+    tree: FileTree,
+    path: str,
+    array: ZarrArray,
+    origin: Place,
+    start: Sequence[int],
+    out: npt.NDArray[Any],
 ) -> None:
     chunks = array.chunks
     assert chunks is not None  # noqa: S101 - the caller has looked
     in_chunk, in_box = _overlap(origin, chunks.shape, start, out.shape)
     target = out[in_box]
     try:
-        with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - a Path takes time to make
-            content = memoryview(file.read())
+        content = memoryview(tree.read(path))
     except FileNotFoundError:
         target[...] = array.fill_value
         return
@@ -118,7 +127,12 @@ def _read_chunk(
 
 
 def _read_shard(
-    path: str, array: ZarrArray, origin: Place, start: Sequence[int], out: npt.NDArray[Any]
+    tree: FileTree,
+    path: str,
+    array: ZarrArray,
+    origin: Place,
+    start: Sequence[int],
+    out: npt.NDArray[Any],
 ) -> None:
     chunks, shards = array.chunks, array.shards
     assert chunks is not None  # noqa: S101 - the caller has looked
@@ -129,28 +143,31 @@ def _read_shard(
         max(at, first) - at for at, first in zip(origin, start, strict=True)
     )  # in the shard
     try:
-        file = open(path, "rb", buffering=0)  # noqa: PTH123, SIM115 - closed below
+        with tree.opened(path) as file:
+            size_bytes = file.stamp()[0]
+            places = _read_index(file, size_bytes, chunks, shards)
+            stored: list[tuple[int, int]] = []
+            targets = []
+            for index, chunk_origin in _tiles(chunks.shape, box_start, box.shape):
+                in_chunk, in_target = _overlap(chunk_origin, chunks.shape, box_start, box.shape)
+                offset, length = places[index].tolist()
+                if offset == length == _NOT_STORED:
+                    box[in_target] = array.fill_value
+                    continue
+                if offset + length > size_bytes:
+                    raise ValueError(f"chunk {index} is said to be outside of the file")
+                stored.append((offset, length))
+                targets.append((in_chunk, box[in_target]))
+            for content, (in_chunk, target) in zip(
+                file.read_each(stored), targets, strict=True
+            ):
+                _decode(memoryview(content), chunks, in_chunk, target)
     except FileNotFoundError:
         box[...] = array.fill_value
-        return
-    with file:
-        descriptor = file.fileno()
-        size_bytes = os.fstat(descriptor).st_size
-        places = _read_index(descriptor, size_bytes, chunks, shards)
-        for index, chunk_origin in _tiles(chunks.shape, box_start, box.shape):
-            in_chunk, in_target = _overlap(chunk_origin, chunks.shape, box_start, box.shape)
-            offset, length = places[index].tolist()
-            if offset == length == _NOT_STORED:
-                box[in_target] = array.fill_value
-                continue
-            if offset + length > size_bytes:
-                raise ValueError(f"chunk {index} is said to be outside of the file")
-            content = memoryview(os.pread(descriptor, length, offset))
-            _decode(content, chunks, in_chunk, box[in_target])
 
 
 def _read_index(
-    descriptor: int, size_bytes: int, chunks: ZarrChunks, shards: ZarrShards
+    file: OpenFile, size_bytes: int, chunks: ZarrChunks, shards: ZarrShards
 ) -> npt.NDArray[np.uint64]:
     """Return position and length of each chunk of a shard, shape ``(*counts, 2)``.
 
@@ -163,7 +180,7 @@ def _read_index(
     if stored_bytes > size_bytes:
         raise ValueError(f"the file of {size_bytes} bytes has no room for its index")
     offset = 0 if shards.is_index_first else size_bytes - stored_bytes
-    content = memoryview(os.pread(descriptor, stored_bytes, offset))
+    content = memoryview(file.read(offset, stored_bytes))
     if shards.has_index_checksum:
         content = strip_checksum(content)
     return np.frombuffer(content, "<u8").reshape(*counts, 2)
@@ -195,14 +212,14 @@ def _decode(
 
 
 def _read_by_zarr(
-    folder: str, array: ZarrArray, start: Sequence[int], out: npt.NDArray[Any]
+    tree: FileTree, folder: str, array: ZarrArray, start: Sequence[int], out: npt.NDArray[Any]
 ) -> None:
     """Let the zarr package read what needs codecs that are not known here."""
     import zarr  # noqa: PLC0415 - starts a thread when it reads, which most arrays do without
 
     box = tuple(slice(a, a + n) for a, n in zip(start, out.shape, strict=True))
-    with _naming(folder), zarr.config.set(_ONE_AT_A_TIME):
+    with _naming(tree.path(folder)), zarr.config.set(_ONE_AT_A_TIME):
         found = zarr.open_array(
-            str(Path(folder)), mode="r", zarr_format=3 if array.zarr_format == 3 else 2
+            tree.as_zarr_store(folder), mode="r", zarr_format=3 if array.zarr_format == 3 else 2
         )
         out[...] = found[box]

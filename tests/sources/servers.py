@@ -1,0 +1,82 @@
+"""Servers that tests start on this machine, with the files of a folder on them."""
+
+import asyncio
+import os
+import threading
+import warnings
+from contextlib import contextmanager
+
+import pytest
+from pyarrow import fs
+
+
+@contextmanager
+def object_store(folder):
+    """Put files in a bucket of an object store; give its URL and a query for Arrow's reader."""
+    pytest.importorskip("flask_cors")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        server_module = pytest.importorskip("moto.server")
+        server = server_module.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+        server.start()
+    host, port = server.get_host_and_port()
+    keys = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret"}
+    before = {name: os.environ.get(name) for name in keys}
+    os.environ.update(keys)
+    query = f"endpoint_override={host}:{port}&scheme=http&region=us-east-1"
+    store, _ = fs.FileSystem.from_uri(f"s3://cells/?{query}&allow_bucket_creation=true")
+    store.create_dir("cells")
+    fs.copy_files(str(folder), "cells", destination_filesystem=store, use_threads=False)
+    try:
+        yield "s3://cells", f"?{query}"
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name)
+            if value is not None:
+                os.environ[name] = value
+        server.stop()
+
+
+@contextmanager
+def web_server(folder):
+    """Serve files, with lists of folders and parts of files; give the URL."""
+    web = pytest.importorskip("aiohttp.web")
+    pytest.importorskip("fsspec")
+    started, address = threading.Event(), []
+    loop = asyncio.new_event_loop()
+
+    async def give(request):
+        path = folder / request.match_info["path"]
+        if path.is_file():
+            return web.FileResponse(path)
+        if not path.is_dir():
+            raise web.HTTPNotFound
+        names = [f"{one.name}/" if one.is_dir() else one.name for one in path.iterdir()]
+        links = "".join(f'<a href="{name}">{name}</a>' for name in ["../", *names])
+        return web.Response(text=f"<html>{links}</html>", content_type="text/html")
+
+    async def serve():
+        application = web.Application()
+        application.router.add_get("/{path:.*}", give)
+        runner = web.AppRunner(application, access_log=None)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        address.append(site._server.sockets[0].getsockname()[1])
+        started.set()
+        return runner
+
+    def run():
+        runner = loop.run_until_complete(serve())
+        loop.run_forever()
+        loop.run_until_complete(runner.cleanup())
+        loop.close()
+
+    thread = threading.Thread(target=run, name="fastloader-test-server")
+    thread.start()
+    assert started.wait(20)
+    try:
+        yield f"http://127.0.0.1:{address[0]}"
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
