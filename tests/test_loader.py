@@ -67,6 +67,10 @@ class Draws(Squares):
         return torch.rand(1)
 
 
+def end(_):
+    raise StopIteration
+
+
 class Stream(IterableDataset):
     def __iter__(self):
         return iter(range(6))
@@ -282,6 +286,16 @@ def test_an_empty_dataset_cannot_be_shuffled_and_the_error_says_so():
 
 def test_an_empty_dataset_gives_no_batches():
     assert list(FastLoader([], batch_size=2, drop_last=True)) == []
+
+
+@pytest.mark.multiprocess
+@pytest.mark.parametrize("num_workers", [0, 1])
+@pytest.mark.parametrize("option", ["collate_fn", "batch_transform", "device_transform"])
+def test_a_stray_stop_iteration_does_not_end_the_epoch(option, num_workers):
+    loader = FastLoader(list(range(8)), num_workers=num_workers, **{option: end})
+
+    with pytest.raises(RuntimeError, match=f"{option} raised StopIteration"):
+        list(loader)
 
 
 def test_an_epoch_that_drop_last_leaves_empty_is_an_error():

@@ -7,6 +7,7 @@ from multiprocessing.process import BaseProcess
 from time import perf_counter
 from typing import Any
 
+from fastloader._false_end import false_end
 from fastloader._position import EpochPosition
 from fastloader._torch_internals import BaseIterator
 from fastloader.engine import Deliveries
@@ -106,7 +107,7 @@ class LoaderIterator(BaseIterator):
         if self._reported_length is not None and self._num_yielded > self._reported_length:
             self._warn_of_length(self._reported_length)
         if self._transform is not None:
-            batch = self._transform(batch)
+            batch = self._transformed(batch, self._transform)
         # As PassTally.note does it, without the call.
         ended, tally = perf_counter(), self._tally
         self._add_wait(ended - started)
@@ -115,6 +116,13 @@ class LoaderIterator(BaseIterator):
         if self._num_yielded == tally.next_look:
             tally.look(self._num_yielded, batch)
         return batch
+
+    @staticmethod
+    def _transformed(batch: Batch, transform: Callable[[Batch], Batch]) -> Batch:
+        try:
+            return transform(batch)
+        except StopIteration as error:
+            raise false_end(error, "device_transform") from error
 
     def _renew_once(
         self, renew: "Callable[[Callable[[], None]], LoaderIterator | None]"

@@ -14,8 +14,15 @@ class PickyError(Exception):
         self.line = line
 
 
+class SilentError(Exception):
+    """Cannot even be told."""
+
+    def __str__(self):
+        raise ValueError("no text")
+
+
 class HandleError(Exception):
-    """Cannot be pickled in any way."""
+    """Holds what cannot be pickled."""
 
     def __init__(self, text):
         super().__init__(text, lambda: None)
@@ -62,9 +69,24 @@ def test_the_traceback_and_the_place_are_noted():
     assert "raise error" in note
 
 
-def test_an_error_that_cannot_be_pickled_arrives_by_name():
+def test_an_error_that_holds_what_cannot_be_pickled_arrives_with_that_as_text():
     again = arrived(HandleError("disk gone"))
 
-    assert type(again) is RuntimeError
-    assert "HandleError" in str(again)
+    assert type(again) is HandleError
     assert "disk gone" in str(again)
+
+
+def test_an_error_of_a_local_class_arrives_as_what_it_inherits_from():
+    class LocalError(FileNotFoundError):
+        """Not to be found in any module."""
+
+    again = arrived(LocalError("no plate 7"))
+
+    assert type(again) is FileNotFoundError
+    assert "LocalError: no plate 7" in str(again)
+
+
+def test_an_error_without_a_message_of_its_own_arrives():
+    again = arrived(SilentError("disk gone"))
+
+    assert type(again) is SilentError

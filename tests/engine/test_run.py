@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import threading
 import time
+from asyncio import CancelledError
 from collections import deque
 
 import numpy as np
@@ -370,6 +371,23 @@ def test_a_killed_worker_is_started_anew_and_nothing_is_lost(open_pool, tmp_path
     batches = batches_of(start(pool, in_fours(64), restarts_workers=True))
 
     assert labels_of(batches) == list(range(64))
+
+
+def test_a_sample_that_ends_every_worker_is_given_up(open_pool):
+    run = start(open_pool(Deadly(deadly_index=9)), in_fours(32), restarts_workers=True)
+
+    with pytest.raises(WorkerDiedError, match=r"8, 9, 10, 11.* would not help"):
+        batches_of(run)
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, GeneratorExit, CancelledError])
+def test_an_error_that_is_no_exception_arrives_too(kind, open_pool):
+    run = start(open_pool(Faulty(error=kind(), faulty=(1,))), in_fours(8))
+
+    with pytest.raises(kind) as caught:
+        batches_of(run)
+
+    assert "samples 0, 1, 2, 3" in caught.value.__notes__[-1]
 
 
 def test_a_timeout_names_sample_and_line(open_pool):

@@ -60,6 +60,6 @@ def _likely_cause(exit_code: int | None) -> str:
             "samples with num_workers=0 to see where."
         )
     return (
-        "Something in the dataset or in a library ended the process (os._exit, or an error at "
-        "its start): its own output, above, may tell."
+        "Something in the dataset or in a library ended the process (sys.exit, os._exit, or an "
+        "error at its start): its own output, above, may tell."
     )

@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 from torch.utils.data import default_collate
 
+from fastloader._false_end import false_end
 from fastloader.engine._collate_errors import find_misfits, warn_of_lost_keys
 from fastloader.engine._stream_point import StreamPoint, end_stream, open_stream, pack_point
 from fastloader.typing import Batch, BatchedDataset, Sample
@@ -85,7 +86,12 @@ class Fetcher(ABC):
 
     def _transform(self, batch: Batch) -> Batch:
         transform = self._plan.batch_transform
-        return batch if transform is None else transform(batch)
+        if transform is None:
+            return batch
+        try:
+            return transform(batch)
+        except StopIteration as error:
+            raise false_end(error, "batch_transform") from error
 
     def stream_point(self, number: int) -> bytes | None:  # noqa: ARG002 - overridden
         """Return where an iterable dataset is after a task, pickled; None for any other.
@@ -108,7 +114,7 @@ class Fetcher(ABC):
 
     def _collate(self, samples: Sequence[Sample], indices: Sequence[Any]) -> Batch:
         if not self._explains:
-            return self._collate_fn(samples)
+            return self._call_collate(samples)
         if samples:
             warn_of_lost_keys(samples, indices)
         try:
@@ -120,6 +126,12 @@ class Fetcher(ABC):
                 if misfit is not None:
                     error.add_note(f"Default collate failed: {misfit}")
             raise
+
+    def _call_collate(self, samples: Any) -> Batch:
+        try:
+            return self._collate_fn(samples)
+        except StopIteration as error:
+            raise false_end(error, "collate_fn") from error
 
     def _skip(self, index: Any, error: Exception) -> None:
         if self._plan.on_error == "raise":
@@ -187,10 +199,14 @@ class MapFetcher(Fetcher):
             samples = self.read([indices])
             if not samples:
                 raise AllSkippedError
-            return self._collate_fn(samples[0])
+            return self._call_collate(samples[0])
         if self._getitems is None or self._plan.on_error == "skip":
             return self._fetch_each(indices)
-        return self._collate(self._getitems(indices), indices)
+        try:
+            samples = self._getitems(indices)
+        except StopIteration as error:
+            raise false_end(error, "__getitems__") from error
+        return self._collate(samples, indices)
 
     def _fetch_each(self, indices: Sequence[Any]) -> Batch:
         num_skipped = len(self.skipped)
@@ -223,7 +239,7 @@ class MapFetcher(Fetcher):
                 samples.append(dataset[index])
             except StopIteration as error:
                 # Would end the epoch as if the data were at an end.
-                self._skip(index, _renamed(error, f"__getitem__({index!r})"))
+                self._skip(index, false_end(error, f"__getitem__({index!r})"))
             except Exception as error:  # noqa: BLE001 - raised again, or counted
                 self._skip(index, error)
         return samples
@@ -240,7 +256,7 @@ class _BatchedFetcher(Fetcher):
         try:
             return self._batched.get_batch(indices)
         except StopIteration as error:
-            raise _renamed(error, "get_batch") from error
+            raise false_end(error, "get_batch") from error
         except Exception as error:
             if self._plan.on_error == "raise":
                 raise
@@ -273,7 +289,10 @@ class _IterableFetcher(Fetcher):
             self._samples: Iterator[Sample] = iter(())
             end_stream(plan.dataset, point)
         else:
-            self._samples = open_stream(plan.dataset, point)
+            try:
+                self._samples = open_stream(plan.dataset, point)
+            except StopIteration as error:
+                raise false_end(error, "__iter__") from error
 
     def stream_point(self, number: int) -> bytes | None:
         return pack_point(
@@ -293,7 +312,7 @@ class _IterableFetcher(Fetcher):
             except StopIteration:
                 self._is_ended = True
                 raise
-            return self._collate_fn(sample)
+            return self._call_collate(sample)
         samples: list[Sample] = []
         start = self._position
         for _ in indices:
@@ -313,12 +332,3 @@ class _IterableFetcher(Fetcher):
         sample = next(self._samples)
         self._position += 1
         return sample
-
-
-def _renamed(error: StopIteration, where: str) -> RuntimeError:
-    renamed = RuntimeError(
-        f"{where} raised StopIteration, which would have ended the epoch in silence: raise "
-        "another exception, or IndexError past the end."
-    )
-    renamed.__cause__ = error
-    return renamed

@@ -36,6 +36,9 @@ COPIED_BYTES = 1 << 16
 """Batches up to this size are copied out of their slot: cheaper than lending it, and a list of
 a million tiny batches does not hold a million slots."""
 
+MOST_DEATHS = 3
+"""So many workers in a row are started anew that end before their next batch is made."""
+
 _ERRORS = {ReplyKind.ERROR, ReplyKind.UNPICKLABLE}
 
 
@@ -55,6 +58,7 @@ class PoolRun:
         self._num_workers = pool.options.num_workers
         self._is_closed = False
         self._num_dropped = 0
+        self._deaths = [0] * self._num_workers  # without a batch in between
         self.counters = RunCounters.of_workers(self._num_workers)
         """What happened so far."""
         self._tasks = tasks = Dispatch(pool, order, options)
@@ -215,6 +219,7 @@ class PoolRun:
             self._tasks.offer_larger_slot(pending, reply)
             return
         self._tasks.turns.finish(worker)
+        self._deaths[worker] = 0
         if reply.kind is ReplyKind.END:
             self._end_worker(worker, reply)
         pending.reply = reply
@@ -251,6 +256,12 @@ class PoolRun:
         text = describe_death(process.pid, process.exitcode, [p.task.indices for p in lost])
         if not self._options.restarts_workers or self._options.is_iterable:
             raise WorkerDiedError(text)
+        self._deaths[worker] += 1
+        if self._deaths[worker] > MOST_DEATHS:
+            raise WorkerDiedError(
+                f"{text} {MOST_DEATHS} workers before it ended there as well, so another one "
+                "would not help."
+            )
         logger.warning("%s It is started anew.", text)
         self._pool.restart(worker)
         self._tasks.repeat(lost)

@@ -198,7 +198,9 @@ class _Worker:
         except AllSkippedError:
             self._tell_skipped(task)
             self._answer(ReplyKind.EMPTY, task)
-        except Exception as error:  # noqa: BLE001 - raised in the consumer
+        except SystemExit:
+            raise  # ends the worker, as it asks for; raised again it would end the consumer
+        except BaseException as error:  # noqa: BLE001 - raised in the consumer
             self._tell_skipped(task)
             self._answer(ReplyKind.ERROR, task, pack_error(error))
         else:
