@@ -20,10 +20,12 @@ class Workload:
     make: Callable[[int], Any]
     """Makes the dataset; the argument is the number of samples."""
     num_samples: int
-    """Of an epoch that takes about a second without workers."""
+    """Of an epoch that takes one to three seconds without workers."""
     batch_size: int
     about: str
     """What a sample costs."""
+    most_workers: int = 8
+    """The most that could be of use on a small machine."""
 
 
 class _Rows(Dataset[Any]):
@@ -101,7 +103,7 @@ WORKLOADS: Mapping[str, Workload] = {
     "in memory": Workload(_in_memory, 300_000, 256, "a row of a TensorDataset"),
     "cheap items": Workload(CheapItems, 60_000, 64, "some 5 us"),
     "decoding": Workload(DecodedImages, 128, 4, "8 ms of zlib and NumPy"),
-    "slow storage": Workload(SlowStorage, 256, 8, "5 ms of waiting"),
+    "slow storage": Workload(SlowStorage, 512, 8, "5 ms of waiting", most_workers=32),
     "uneven items": Workload(UnevenItems, 1_024, 16, "0.2 ms of Python, or 10 ms in one of 16"),
     "huge batches": Workload(HugeItems, 256, 16, "3 MB, batches of 50 MB"),
 }

@@ -49,7 +49,7 @@ class Machine:
             def __init__(self, _subject, candidate, _step):
                 self.candidate = candidate
                 machine.alive += 1
-                assert machine.alive <= 2
+                assert machine.alive <= 3
 
             def measure(self, num_batches, _max_seconds):
                 return Stretch(num_batches, num_batches / rate(self.candidate))
@@ -69,6 +69,7 @@ class Machine:
             subject or Subject(),
             None,
             Limits(**{**LIMITS, **limits}),
+            pace,
             pace,
             lambda: notes.append(1),
         )
@@ -133,11 +134,11 @@ def test_any_order_is_told_of_and_only_taken_where_it_may_be(machine):
 
 def test_what_would_take_too_much_memory_is_not_tried(machine):
     found = machine(lambda c: 10.0 * max(1, c.num_workers)).search(
-        max_threads=0, memory_bytes=3 << 30
+        max_threads=0, memory_bytes=3 << 29
     )
 
     assert found.best.candidate.num_workers == 4
-    assert found.rows[4].outcome == "not tried: would take 4.0 of 3.0 GiB"
+    assert found.rows[4].outcome == "not tried: would take 2.0 of 1.5 GiB"
 
 
 def test_a_candidate_that_fails_is_left_out(machine):
@@ -167,17 +168,48 @@ def test_without_time_nothing_but_the_plainest_is_measured(machine):
     assert {row.outcome for row in found.rows[1:]} == {"not tried: the budget is spent"}
 
 
-def test_the_plainest_has_a_last_chance(machine):
+def test_what_came_near_has_a_last_chance(machine):
     rates = itertools.count()
 
     def rate(candidate):
-        if candidate != PLAIN:
-            return 2.0
-        return 1.0 if next(rates) < 4 else 99.0  # it was slow for a while
+        if candidate.num_workers == 2:
+            return 10.0 if next(rates) < 2 else 13.0  # it was slow for a while
+        return {0: 5.0, 1: 9.6}.get(candidate.num_workers, 10.4)
 
-    found = machine(rate).search()
+    found = machine(rate).search(max_threads=0)
 
+    assert found.best.candidate.num_workers == 2
+
+
+def test_of_equals_the_one_that_takes_the_least_memory_is_chosen(machine):
+    rates = itertools.count()
+
+    def rate(candidate):
+        if candidate == PLAIN:
+            return 10.0
+        return 11.0 if next(rates) < 6 else 10.1  # it was fast for a while
+
+    found = machine(rate).search(max_workers=1, max_threads=0)
+
+    assert found.rows[1].gain == pytest.approx(1.1)
     assert found.best.candidate == PLAIN
+
+
+def test_the_last_comparison_is_told_of_in_the_table(machine):
+    found = machine(lambda c: 10.0 * max(1, min(c.num_workers, 4))).search(max_threads=0)
+
+    assert found.best.outcome == "1.00 of the fastest in the last comparison"
+
+
+def test_a_clear_winner_needs_no_last_comparison(machine):
+    found = machine(lambda c: 10.0 * 100**c.num_workers).search(
+        Subject(prefetch_factor=2, transport="shared", in_order=True),
+        max_workers=1,
+        max_threads=0,
+    )
+
+    assert found.best.candidate.num_workers == 1
+    assert found.best.outcome == "better"
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from fastloader._settings import LoaderSettings, Transport, Workers
 
 __all__ = ["SEARCHED", "Candidate"]
 
-_PROCESS_BYTES = 512 << 20
+_PROCESS_BYTES = 256 << 20
 """Memory set aside for a worker process: an interpreter with torch."""
 
 

@@ -11,7 +11,7 @@ from fastloader.tuning._thread_gate import find_thread_obstacle
 __all__ = ["Limits", "find_limits"]
 
 _MOST_WORKERS = 64
-_LEAST_MOST_WORKERS = 8
+_MOST_WAITING = 32
 """Workers that wait for a disk or a network may be more than the CPUs."""
 
 
@@ -88,7 +88,7 @@ def find_limits(
 def _most_workers(machine: Machine, traits: DatasetTraits) -> int:
     if traits.is_iterable:
         return traits.num_shards or 1
-    most = min(_MOST_WORKERS, max(_LEAST_MOST_WORKERS, 2 * machine.rank_cpus))
+    most = min(_MOST_WORKERS, max(_MOST_WAITING, 2 * machine.rank_cpus))
     return most if traits.num_batches is None else min(most, traits.num_batches)
 
 

@@ -2,7 +2,7 @@
 
 import statistics
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -10,6 +10,7 @@ from fastloader._settings import Workers
 from fastloader.errors import TuningError
 from fastloader.tuning._candidate import Candidate
 from fastloader.tuning._duel import Duel, Pace, fight
+from fastloader.tuning._final import median_shares, play_final
 from fastloader.tuning._limits import Limits
 from fastloader.tuning._subject import Subject
 from fastloader.tuning._trial import Step, Trial
@@ -20,6 +21,11 @@ _ENOUGH = 1.05
 """A gain under this is not told from noise, nor worth another setting."""
 _WORTH_A_COST = 1.10
 """Gain from which more workers are tried, and something is given up for it."""
+_NEAR = 0.85
+"""Share of the best score from which a candidate is compared once more at the end."""
+_AS_FAST = 0.97
+"""In the last comparison the one that takes the least memory wins from this share on."""
+_MOST_FINALISTS = 3
 
 
 @dataclass(slots=True)
@@ -31,6 +37,10 @@ class Row:
     """Batches per second, each time it was measured."""
     gain: float | None = None
     """Its rate over that of the best before it."""
+    score: float = 0.0
+    """Its rate over that of the candidate that the search began with, by all gains between."""
+    has_price: bool = False
+    """Whether it gives up something, and so is only taken for a large gain."""
     outcome: str = ""
     """What became of it."""
 
@@ -48,9 +58,11 @@ class Search:
         step: The consumer's work for a batch.
         limits: What may be tried.
         pace: How long it may take.
+        final_pace: The same for the last comparison.
         note: Called for each candidate that is done with.
 
-    **Processes:** at most two trials are alive at once; `close` ends the last one.
+    **Processes:** at most two trials are alive at once, three in the last comparison; `close` ends
+    the last one.
     """
 
     _holder: Trial
@@ -62,12 +74,14 @@ class Search:
         step: Step | None,
         limits: Limits,
         pace: Pace,
+        final_pace: Pace,
         note: Callable[[], None],
     ) -> None:
         self._subject = subject
         self._step = step
         self._limits = limits
         self._pace = pace
+        self._final_pace = final_pace
         self._note = note
         self.rows: list[Row] = []
         self._batch_bytes = 0
@@ -94,6 +108,7 @@ class Search:
                 break
             num_batches *= 3
         row.rates.append(measured.rate)
+        row.score = 1.0
         row.outcome = "where the search begins"
         self._best = row
         self._note()
@@ -111,9 +126,7 @@ class Search:
             self._try(*change)
         if automatic not in {row.candidate for row in self.rows}:
             self._try(automatic, _ENOUGH)
-        # Many small gains may be noise: the plainest has a last chance against the sum.
-        if self.rows[0] is not self._best and not self._pace.is_over:
-            self._rematch(self.rows[0])
+        self._decide()
 
     def close(self) -> None:
         """End the workers."""
@@ -129,8 +142,9 @@ class Search:
         previous = 0.0
         for number in numbers:
             current = self._best.candidate
-            # One thread tells little of what threads are worth, nor do fewer than there are.
-            least = max(current.num_workers, min(2, most)) if kind == "threads" else 1
+            # One thread tells little of what threads are worth. They may be fewer than processes,
+            # which need some time to send their batches.
+            least = max(current.num_workers // 2, min(2, most)) if kind == "threads" else 1
             if number < least:
                 continue
             candidate = replace(
@@ -182,6 +196,7 @@ class Search:
             Its rate over that of the best; 0 if it could not be measured.
         """
         row = self._add(candidate)
+        row.has_price = needed > _ENOUGH
         row.outcome = self._obstacle(candidate) or ""
         if not row.outcome:
             try:
@@ -192,20 +207,45 @@ class Search:
         self._note()
         return row.gain or 0.0
 
-    def _rematch(self, row: Row) -> None:
-        with self._trial(row.candidate) as trial:
-            duel = fight(self._holder, trial, self._best.rate or 1.0, self._pace)
-            self._best.rates += duel.holder_rates
-            row.rates += duel.rates
-            row.gain, row.outcome = duel.gain, "measured again at the end"
-            if duel.gain > 1:
+    def _decide(self) -> None:
+        """Compare those that came near the best once more, all in turns."""
+        finalists = self._finalists()
+        if len(finalists) == 1 or self._final_pace.is_over:
+            return
+        with ExitStack() as stack:
+            trials = [self._holder]
+            trials += [stack.enter_context(self._trial(row.candidate)) for row in finalists[1:]]
+            measured = play_final(trials, self._best.rate or 1.0, self._final_pace)
+            shares = median_shares(measured)
+            for row, rates, share in zip(finalists, measured, shares, strict=True):
+                row.rates += rates
+                row.outcome = f"{share / max(shares):.2f} of the fastest in the last comparison"
+            equals = [n for n, share in enumerate(shares) if share >= _AS_FAST * max(shares)]
+            winner = min(equals, key=lambda n: self._memory_bytes(finalists[n].candidate))
+            if winner:
                 self._holder.close()
-                self._best, self._holder = row, trial
+                self._best, self._holder = finalists[winner], trials[winner]
+
+    def _finalists(self) -> list[Row]:
+        """Return the best, and after it those that came near it, as far as memory goes."""
+        best = self._best
+        most = max(row.score for row in self.rows if not row.has_price or row is best)
+        near = [
+            row
+            for row in self.rows
+            if row is not best and not row.has_price and row.score >= _NEAR * most
+        ]
+        finalists, used_bytes = [best], self._memory_bytes(best.candidate)
+        for row in sorted(near, key=lambda row: -row.score):
+            used_bytes += self._memory_bytes(row.candidate)
+            if len(finalists) < _MOST_FINALISTS and used_bytes <= self._limits.memory_bytes:
+                finalists.append(row)
+        return finalists
 
     def _obstacle(self, candidate: Candidate) -> str | None:
         if self._pace.is_over:
             return "not tried: the budget is spent"
-        needed = candidate.memory_bytes(self._batch_bytes)
+        needed = self._memory_bytes(candidate)
         if needed > self._limits.memory_bytes:
             return (
                 f"not tried: would take {needed / 2**30:.1f} of "
@@ -213,12 +253,15 @@ class Search:
             )
         return None
 
+    def _memory_bytes(self, candidate: Candidate) -> int:
+        return candidate.memory_bytes(self._batch_bytes)
+
     def _compare(self, row: Row, trial: Trial, needed: float) -> None:
         best, holder = self._best, self._holder
         duel = fight(holder, trial, best.rate or 1.0, self._pace)
         best.rates += duel.holder_rates
         row.rates += duel.rates
-        row.gain = duel.gain
+        row.gain, row.score = duel.gain, duel.gain * best.score
         row.outcome = self._judge(row, duel, needed)
         if row.outcome == _BETTER:
             self._best = row
