@@ -4,6 +4,7 @@ import inspect
 import logging
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from multiprocessing.context import BaseContext
 from typing import Any, Literal, Never, TypeVar
 
@@ -24,6 +25,7 @@ from fastloader._given import (
 )
 from fastloader._loader_facts import LoaderFacts
 from fastloader._machine import read_machine
+from fastloader._queue_state import QueueState
 from fastloader._resumable import ResumableLoader
 from fastloader._settings import Auto, LoaderSettings, Transport, Workers
 from fastloader._stream_share import share_stream
@@ -320,10 +322,13 @@ class FastLoader(ResumableLoader[T_co]):
             return self._get_iterator()
         began = time.perf_counter()
         self._stats.note_fallback(reason)
+        num_ahead = self.num_workers * (self.prefetch_factor or 1)
         return timed(
             super().__iter__(),
             self._stats.begin_pass(
-                began, num_warm_up=self.num_workers * (self.prefetch_factor or 1)
+                began,
+                num_warm_up=num_ahead,
+                queue=partial(QueueState, most_in_dev_shm=num_ahead),
             ),
             num_samples=1 if self.batch_sampler is None else None,
         )

@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import shutil
 import sys
 import threading
 from collections.abc import Iterator, Mapping
@@ -15,7 +16,13 @@ from torch.utils.data import get_worker_info
 if sys.platform != "win32":
     import resource
 
-__all__ = ["Machine", "detect_fork_hazard", "read_available_bytes", "read_machine"]
+__all__ = [
+    "Machine",
+    "detect_fork_hazard",
+    "read_available_bytes",
+    "read_machine",
+    "read_shared_bytes",
+]
 
 _LOCAL_WORLD_SIZE = (
     "LOCAL_WORLD_SIZE",  # torchrun, Accelerate, Lightning's launchers
@@ -188,6 +195,15 @@ def read_available_bytes(root: Path) -> int:
         if free is not None:
             available = min(available, free)
     return max(0, available)
+
+
+def read_shared_bytes(folder: Path = Path("/dev/shm")) -> int | None:  # noqa: S108 - not to write to
+    """Return the room that is left for named shared memory; None if the system has no folder for it.
+
+    Args:
+        folder: Where it lies.
+    """
+    return shutil.disk_usage(folder).free if folder.is_dir() else None
 
 
 def _read_free_bytes(group: Path) -> int | None:

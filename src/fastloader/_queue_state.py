@@ -21,6 +21,8 @@ class QueueState(NamedTuple):
     """Batches that lie in page-locked memory, or are on their way there."""
     num_copies: int = 0
     """Copies to a device whose sources are still held."""
+    most_in_dev_shm: int = 0
+    """Batches that may lie in ``/dev/shm`` at once: those of torch's own workers."""
 
     @property
     def slots_in_use_bytes(self) -> int:

@@ -7,9 +7,10 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from fastloader import FastLoader
+from fastloader._process_tree import tree_cost
 from fastloader.errors import SettingsError
 from fastloader.measuring import benchmark, measure_loader
-from tests.measuring.planted import Stored
+from tests.measuring.planted import Computed, Stored
 
 
 @pytest.mark.parametrize("kind", [FastLoader, DataLoader])
@@ -52,6 +53,31 @@ def test_a_pass_that_is_broken_off_leaves_nothing_behind(kind, no_leaks):
     measured = measure_loader(loader, seconds=60, max_batches=5)
 
     assert measured.stats.first_batch_seconds > 0
+
+
+@pytest.mark.multiprocess
+@pytest.mark.parametrize("kind", [FastLoader, DataLoader])
+def test_no_loader_works_in_the_turn_of_another(kind):
+    loader = kind(
+        Computed(64, 0.02), 4, num_workers=1, persistent_workers=True, prefetch_factor=4
+    )
+
+    measure_loader(loader, seconds=60, max_batches=2)
+    before = tree_cost().cpu_seconds
+    time.sleep(0.2)
+
+    assert tree_cost().cpu_seconds - before < 0.1
+
+
+@pytest.mark.multiprocess
+def test_no_batch_is_made_before_the_turn_of_its_loader():
+    loader = FastLoader(Stored(8, 0.02), 4, num_workers=1, persistent_workers=True)
+
+    measure_loader(loader, seconds=60, max_batches=6)
+    time.sleep(0.3)
+    again = measure_loader(loader, seconds=60, max_batches=1)
+
+    assert again.stats.first_batch_seconds > 0.07
 
 
 def test_loaders_are_compared_in_a_table():

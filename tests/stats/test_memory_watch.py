@@ -1,7 +1,10 @@
 """A warning comes before memory runs out, once, and names what to lower."""
 
 import pytest
+import torch
+from torch.utils.data import TensorDataset
 
+from fastloader import FastLoader
 from fastloader._queue_state import QueueState
 from fastloader.stats import _memory_watch
 from fastloader.stats._memory_watch import MemoryWatch
@@ -38,6 +41,40 @@ def test_enough_memory_is_no_news(left, caplog):
     MemoryWatch().look(queue, 100e6)
 
     assert not caplog.records
+
+
+def test_no_room_for_torchs_batches_is_told_once_with_what_to_do(left, caplog, monkeypatch):
+    left(10**12)
+    monkeypatch.setattr(_memory_watch, "read_shared_bytes", lambda: 64_000_000)
+    watch = MemoryWatch()
+
+    for _ in range(3):
+        watch.look(lambda: QueueState(most_in_dev_shm=4), 20e6)
+
+    [record] = caplog.records
+    assert "64 MB are left in /dev/shm" in record.getMessage()
+    assert "take 80 MB" in record.getMessage()
+    assert "--shm-size" in record.getMessage()
+
+
+def test_shared_memory_that_nobody_uses_may_be_full(left, caplog, monkeypatch):
+    left(10**12)
+    monkeypatch.setattr(_memory_watch, "read_shared_bytes", lambda: 0)
+
+    MemoryWatch().look(queue, 20e6)
+
+    assert not caplog.records
+
+
+@pytest.mark.multiprocess
+def test_a_small_dev_shm_is_seen_while_torchs_workers_run(left, caplog, monkeypatch):
+    left(10**12)
+    monkeypatch.setattr(_memory_watch, "read_shared_bytes", lambda: 1000)
+    images = TensorDataset(torch.zeros(16, 256))
+
+    list(FastLoader(images, 4, num_workers=1, prefetch_factor=2, transport="torch"))
+
+    assert "/dev/shm" in caplog.text
 
 
 def test_memory_is_not_looked_at_with_every_batch(monkeypatch):

@@ -64,7 +64,9 @@ def benchmark(
     """Measure loaders in turn: rates, times in ``next``, first batch, gap between epochs.
 
     Each round measures every loader for a part of the time, so that what slows the machine for
-    a while slows all of them; every other round goes backwards.
+    a while slows all of them; every other round goes backwards. A loader begins its turn with
+    workers that live on but nothing made ahead, and ends it when they have nothing more to do
+    (see `measure_loader`), so that none works in the time of another.
 
     Args:
         loaders: One, or several by name; torch's own are measured as they are.

@@ -11,7 +11,7 @@ from typing import Literal
 import psutil
 import torch
 
-from fastloader._machine import Machine, read_machine
+from fastloader._machine import Machine, read_machine, read_shared_bytes
 from fastloader.cache._disk_file import default_cache_folder
 
 __all__ = ["MachineFinding", "MachineReport", "check_machine"]
@@ -81,7 +81,7 @@ def check_machine() -> MachineReport:
         _check_cpus(machine),
         _check_threads(machine.rank_cpus, torch.get_num_threads(), os.environ),
         _check_memory(machine.available_bytes, psutil.virtual_memory().total),
-        _check_shared_memory(machine.has_memory_files, _free_shared_bytes()),
+        _check_shared_memory(machine.has_memory_files, read_shared_bytes()),
         _check_open_files(machine.max_open_files),
         _check_start_method(machine),
         _check_accelerator(machine.accelerator, torch.version.cuda, _has_nvidia_driver()),
@@ -243,11 +243,6 @@ def _check_extras() -> Iterator[MachineFinding]:
         f"not installed: {names.replace(',', ', ')}",
         f'pip install "fastloader[{names}]", if you need them',
     )
-
-
-def _free_shared_bytes() -> int | None:
-    folder = Path("/dev/shm")  # noqa: S108 - not to write to
-    return shutil.disk_usage(folder).free if folder.is_dir() else None
 
 
 def _has_nvidia_driver() -> bool:
