@@ -19,10 +19,12 @@ from torch.utils.data import (
     SequentialSampler,
     TensorDataset,
     default_collate,
+    get_worker_info,
 )
 
 import fastloader
 from fastloader import FastLoader
+from fastloader._machine import read_machine
 from fastloader.errors import EmptyEpochError, SettingsError
 
 AUTOMATIC = {
@@ -162,6 +164,32 @@ def test_settings_follow_an_attribute_that_is_set_later():
 
     assert loader.settings.num_workers == 1
     assert loader.settings.reasons["num_workers"] == "set after construction"
+
+
+class Colleagues(Dataset):
+    """Tells how many workers there may be."""
+
+    def __len__(self):
+        return 64
+
+    def __getitem__(self, _index):
+        return get_worker_info().num_workers
+
+
+@pytest.mark.multiprocess
+@pytest.mark.skipif(read_machine().rank_cpus < 2, reason="one CPU has no workers to spare")
+def test_workers_may_become_more_than_the_loader_says_until_somebody_sets_their_number():
+    loader = FastLoader(Colleagues(), batch_size=1)
+    chosen = loader.num_workers
+
+    told = {int(batch) for batch in loader}
+    loader.num_workers = chosen - 1
+    told_then = {int(batch) for batch in loader}
+
+    assert f"up to {max(told)} where they wait" in loader._settings.reasons["num_workers"]
+    assert len(told) == 1
+    assert max(told) > chosen == FastLoader(Colleagues(), batch_size=1).num_workers
+    assert told_then == {chosen - 1}
 
 
 @pytest.mark.parametrize("options", [{}, {"num_workers": 0}, {"num_workers": 1}], ids=str)

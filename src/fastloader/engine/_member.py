@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from fastloader.engine._frames import FrameSender, FrameSplitter
 from fastloader.engine._launch import Launch, importable_main
+from fastloader.engine._one_thread import find_libraries
 from fastloader.engine._pool_options import PoolOptions
 from fastloader.engine._worker import WorkerSetup, run_worker
 from fastloader.shm._memory_file import MemoryFile
@@ -56,6 +57,7 @@ class Member:
             arena=arena,
             stacks=self._stacks,
             foreign_descriptors=(*_consumer_descriptors, *ends) if options.forks else (),
+            libraries=find_libraries() if options.forks else None,
         )
         self.process: BaseProcess = options.context.Process(  # type: ignore[attr-defined]
             target=run_worker, args=(setup, launch), daemon=True

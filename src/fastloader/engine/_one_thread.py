@@ -6,16 +6,28 @@ from typing import Any
 import torch
 from threadpoolctl import ThreadpoolController
 
-__all__ = ["use_one_thread"]
+__all__ = ["find_libraries", "use_one_thread"]
 
 
-def use_one_thread() -> None:
+def find_libraries() -> ThreadpoolController:
+    """Return the numerical libraries that this process has loaded.
+
+    **Processes:** the one that forks a worker: it takes under a millisecond there, and several in
+    the worker, where each page that is looked at has to be copied first.
+    """
+    return ThreadpoolController()
+
+
+def use_one_thread(libraries: ThreadpoolController | None) -> None:
     """Let torch, BLAS and OpenMP compute in the calling thread alone.
 
     **Processes:** workers, of which there is one for each core.
+
+    Args:
+        libraries: What is loaded, as the process that was forked has found it; None looks here.
     """
     torch.set_num_threads(1)
-    for library in ThreadpoolController().lib_controllers:
+    for library in (libraries or find_libraries()).lib_controllers:
         if not _holds_openblas(library):
             library.set_num_threads(1)
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from threadpoolctl import ThreadpoolController
 
 from fastloader._buffers import allocating_with
 from fastloader._live import load_live_state, tell
@@ -68,6 +69,8 @@ class WorkerSetup:
     """Where the worker writes its stack when it is asked with a signal."""
     foreign_descriptors: tuple[int, ...]
     """The consumer's ends of all pipes, which a forked worker inherits and must not hold."""
+    libraries: ThreadpoolController | None
+    """The numerical libraries that a forked worker inherits; None for others."""
 
 
 def run_worker(setup: WorkerSetup, launch: Launch) -> None:
@@ -75,6 +78,8 @@ def run_worker(setup: WorkerSetup, launch: Launch) -> None:
 
     **Processes:** the main function of each worker process.
     """
+    # What exists now lives as long as the worker: no need to look at it, nor to copy its pages.
+    gc.freeze()
     for descriptor in setup.foreign_descriptors:
         os.close(descriptor)
     _prepare_process(setup)
@@ -88,8 +93,7 @@ def run_worker(setup: WorkerSetup, launch: Launch) -> None:
         send(Reply(ReplyKind.NOT_STARTED, -1, -1, 0, pack_error(error)))
         return
     send(Reply(ReplyKind.READY, -1, -1, 0, b""))
-    # What exists now lives as long as the worker: no need to look at it, nor to copy its pages.
-    gc.freeze()
+    gc.freeze()  # the copy of the dataset, too
     try:
         worker.work(FrameReader(setup.tasks.fileno(), _is_orphan))
     except BrokenPipeError:
@@ -103,7 +107,7 @@ def _prepare_process(setup: WorkerSetup) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     faulthandler.register(signal.SIGUSR1, file=setup.stacks.fileno(), all_threads=True)
-    use_one_thread()
+    use_one_thread(setup.libraries)
     _keep_freed_memory()
 
 
@@ -156,7 +160,7 @@ class _Worker:
         seed_global_generators(
             self._setup.base_seed, self._setup.ranks.rank, self._setup.worker_id
         )
-        torch.manual_seed(self._info.seed)
+        _seed_torch(self._info.seed)
         set_worker_info(self._info)
         if worker_init_fn is not None:
             before = _generator_states()
@@ -303,6 +307,14 @@ class _Worker:
 
 def _drawing_parts(plan: FetchPlan) -> tuple[Any, ...]:
     return plan.dataset, plan.collate_fn, plan.batch_transform
+
+
+def _seed_torch(seed: int) -> None:
+    if torch.accelerator.current_accelerator() is None:
+        # Seeding devices that are not there takes milliseconds in a forked process.
+        torch.default_generator.manual_seed(seed)
+    else:
+        torch.manual_seed(seed)
 
 
 def _generator_states() -> tuple[Any, ...]:
