@@ -7,17 +7,22 @@ Baseline: images one by one, each with its key as a dataset makes it, then colla
     what the loop of a stock loader does.
 Method: the batch at once is made in memory that is used again, as in a `FastLoader`. The last rows do
     the same with `Augment`, and the first show what the key of a sample costs.
-Losing cases: none known; gamma and blur, which compute much for each pixel, gain the least.
+    The limit is what no batch can do without, with everything drawn before and into memory that is
+    ready: a copy of all pixels, or of the view of each image that was drawn; a logarithm and a power;
+    torch's convolution; NumPy's means (`_bare_transforms.py`). "Bare" of noise are torch's normal
+    numbers, which are no limit.
+Losing cases: none known. Where the limit itself is less than ten times the loop, no batch can be ten
+    times the loop: the calls from Python, which it saves, are too small a part of the loop then.
 Command: python benchmarks/bench_augment.py --json benchmarks/results/<date>-<machine>/augment.json
 """
 
 import time
 from typing import Any
 
-import numpy as np
 import torch
 from torch.utils.data import default_collate
 
+from _bare_transforms import bare_work
 from _harness import Benchmark, Run, Work
 from fastloader._buffers import BufferPool, allocating_with, empty_batch
 from fastloader._keyed import sample_keys
@@ -138,18 +143,12 @@ def augmented(transform_name: str, dtype: str, count: int, *, is_batch: bool) ->
     return run
 
 
-def floor(work: str, dtype: str, count: int) -> Run:
-    """Do what no batch of a transform can do without, into memory that is ready."""
-    images = random_images(DTYPES[dtype], count)
-    out = torch.empty_like(images)
+def bare(transform_name: str, dtype: str, count: int) -> Run:
+    """Do what no batch of a transform can do without; see `bare_work`."""
+    work = bare_work(transform_name, random_images(DTYPES[dtype], count))
 
     def run() -> Work:
-        if work == "copy":
-            out.copy_(images)
-        elif work == "power":
-            np.exp2(np.log2(images.numpy(), out=out.numpy()), out=out.numpy())
-        else:
-            out.normal_()
+        work()
         return Work(samples=count)
 
     return run
@@ -172,6 +171,7 @@ if __name__ == "__main__":
                 f"{group}, one by one", transformed, group=group, **options, is_batch=False
             )
             benchmark.add(f"{group}, batch", transformed, group=group, **options, is_batch=True)
+            benchmark.add(f"limit: {group}, bare", bare, group=group, is_limit=True, **options)
         for name in [*TRANSFORMS, "five"]:
             group = f"{name} through Augment, {dtype}"
             options = {"transform_name": name, "dtype": dtype, "count": count}
@@ -179,7 +179,4 @@ if __name__ == "__main__":
                 f"{group}, one by one", augmented, group=group, **options, is_batch=False
             )
             benchmark.add(f"{group}, batch", augmented, group=group, **options, is_batch=True)
-        benchmark.add(f"floor: copy, {dtype}", floor, work="copy", dtype=dtype, count=count)
-    for work in ("power", "normal numbers"):
-        benchmark.add(f"floor: {work}", floor, work=work, dtype="float32", count=count)
     benchmark.main(in_groups=True)

@@ -41,15 +41,17 @@ def _cut_one_by_one(
     height, width = images.shape[2:]
     batch = empty_images((*images.shape[:2], *size), images)
     value = fill.item()
-    for image, row, column, window in zip(
-        images.numpy(), top.tolist(), left.tolist(), batch.numpy(), strict=True
+    is_whole = (top >= 0) & (top <= height - size[0]) & (left >= 0) & (left <= width - size[1])
+    places = (each.tolist() for each in (is_whole, top, left))
+    for image, window, is_inside, row, column in zip(
+        images.numpy(), batch.numpy(), *places, strict=True
     ):
-        first_row, end_row = max(row, 0), min(row + size[0], height)
-        first_column, end_column = max(column, 0), min(column + size[1], width)
-        if (end_row - first_row, end_column - first_column) == size:
-            window[:] = image[:, first_row:end_row, first_column:end_column]
+        if is_inside:
+            window[:] = image[:, row : row + size[0], column : column + size[1]]
             continue
         window.fill(value)
+        first_row, end_row = max(row, 0), min(row + size[0], height)
+        first_column, end_column = max(column, 0), min(column + size[1], width)
         if first_row < end_row and first_column < end_column:
             window[
                 :, first_row - row : end_row - row, first_column - column : end_column - column
