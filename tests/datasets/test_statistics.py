@@ -144,6 +144,35 @@ def test_images_may_differ_in_size():
     np.testing.assert_allclose(statistics.std, pixels.std(1), **TIGHT)
 
 
+def test_images_may_differ_in_dtype_and_kind():
+    images = random_images((4, 2, 5, 5), np.uint8)
+    kinds = [
+        images[0],
+        images[1].astype(np.uint16),
+        torch.from_numpy(images[2]),
+        images[3].astype(np.float32),
+    ]
+
+    statistics = ChannelStatistics.of(kinds)
+
+    assert_equals_numpy(statistics, images)
+
+
+def test_a_dataset_that_reads_several_samples_at_once_is_read_so():
+    class Several(Images):
+        def __getitems__(self, indices):
+            calls.append(list(indices))
+            return [self[index] for index in indices]
+
+    calls = []
+    images = random_images((9, 2, 5, 5), np.uint16)
+
+    statistics = ChannelStatistics.of(Several(images), indices=[4, 2, 8])
+
+    assert calls == [[4, 2, 8]]
+    assert_equals_numpy(statistics, images[[4, 2, 8]])
+
+
 @pytest.mark.parametrize(
     ("shape", "axis", "num_channels"),
     [

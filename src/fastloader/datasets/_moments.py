@@ -34,10 +34,10 @@ __all__ = [
 _Floats: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]
 _Tiles: TypeAlias = Iterator[tuple[slice, _Floats]]
 
-# A tile of 1.5 MB stays in the CPU's caches between its three uses, and is large enough to
+# A tile of 2 MB stays in the CPU's caches between its three uses, and is large enough to
 # make calls from Python cheap. Its rows are short enough (below 10,000) for OpenBLAS to keep a
 # dot product in one thread. Both were measured; see benchmarks/bench_statistics.py.
-TILE_VALUES = 196608
+TILE_VALUES = 262144
 _MAX_ROW = 8192
 _MIN_ROW = 256
 

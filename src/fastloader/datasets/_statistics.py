@@ -1,10 +1,9 @@
 """Mean and standard deviation of the pixels of a dataset, by channel, in one pass."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial, reduce
-from itertools import islice
 from pathlib import Path
 from typing import Any, Self, TypeAlias, cast
 
@@ -13,13 +12,13 @@ import torch.distributed
 from torch.utils.data import IterableDataset
 from tqdm import tqdm
 
-from fastloader.datasets._fields import Field, get_field
+from fastloader.datasets._fields import Field
 from fastloader.datasets._fingerprint import fingerprint
 from fastloader.datasets._moments import Moments, moments_from_dict
-from fastloader.datasets._pixel_chunks import (
+from fastloader.datasets._pixel_chunks import choose_indices, parts_of_map, parts_of_stream
+from fastloader.datasets._pixel_reader import (
     ChannelAxis,
     NanPolicy,
-    PixelChunks,
     PixelReader,
     as_pixels,
     merged,
@@ -31,11 +30,9 @@ __all__ = ["ChannelStatistics"]
 
 _Floats: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]
 _Loader: TypeAlias = Callable[..., Iterable[Any]]
-_FindReader: TypeAlias = Callable[[Any], PixelReader]
 
 _SCHEMA = "fastloader.channel_statistics"
 _VERSION = 1
-_STREAM_SAMPLES = 64  # of an iterable dataset, looked at together
 _PROGRESS_DELAY_SECONDS = 2.0
 
 
@@ -140,11 +137,11 @@ class ChannelStatistics:
                     "An iterable dataset is read from start to end in this process: leave out "
                     "indices, sample_size and loader."
                 )
-            axis, total, parts = _parts_of_stream(dataset, find_reader)
+            axis, total, parts = parts_of_stream(dataset, find_reader)
             name = None
         else:
-            chosen = _choose(len(dataset), indices, sample_size, seed)
-            axis, total, parts = _parts_of_map(dataset, chosen, find_reader, loader)
+            chosen = choose_indices(len(dataset), indices, sample_size, seed)
+            axis, total, parts = parts_of_map(dataset, chosen, find_reader, loader)
             name = fingerprint(dataset, field)
         bar = tqdm(
             parts,
@@ -322,75 +319,3 @@ def _with_pixels(moments: Moments) -> Moments:
             f"No pixel of channel {', '.join(empty)} counts: all are masked or not finite."
         )
     return moments
-
-
-def _choose(
-    size: int, indices: Sequence[int] | None, sample_size: int | None, seed: int
-) -> Sequence[int]:
-    chosen = range(size) if indices is None else indices
-    if indices is not None:
-        _check_indices(indices, size)
-    if sample_size is not None and sample_size < len(chosen):
-        generator = np.random.default_rng(seed)
-        drawn = generator.choice(len(chosen), max(sample_size, 0), replace=False)
-        drawn.sort()  # read in order, which storage likes
-        chosen = [chosen[int(position)] for position in drawn]
-    if len(chosen) == 0:
-        raise StatisticsError("There are no samples to take statistics of.")
-    return chosen
-
-
-def _check_indices(indices: Sequence[int], size: int) -> None:
-    """Check indices before anything is read: a slice of an array would come out short.
-
-    Raises:
-        StatisticsError: If they are no whole numbers, or lie outside of the dataset.
-    """
-    numbers = np.asarray(indices)
-    if numbers.size == 0:
-        return  # said by the caller
-    if numbers.dtype.kind not in "iu" or numbers.ndim != 1:
-        raise StatisticsError(
-            "indices must be whole numbers in one row, but got dtype "
-            f"{numbers.dtype} and shape {numbers.shape}: of a mask take np.flatnonzero."
-        )
-    low, high = int(numbers.min()), int(numbers.max())
-    if low < -size or high >= size:
-        raise StatisticsError(
-            f"indices go from {low} to {high}, but the dataset has {size} samples."
-        )
-
-
-_Parts: TypeAlias = tuple[int | None, int | None, Iterable[Moments]]
-"""Axis of the channels, number of parts if known, and the parts."""
-
-
-def _parts_of_map(
-    dataset: Any, indices: Sequence[int], find_reader: _FindReader, loader: _Loader | None
-) -> _Parts:
-    sample = dataset[int(indices[0])]
-    reader = find_reader(sample)
-    image_bytes = as_pixels(get_field(sample, reader.path)).nbytes
-    chunks = PixelChunks(dataset, indices, reader, image_bytes)
-    parts = (
-        (chunks[number] for number in range(len(chunks)))
-        if loader is None
-        else loader(chunks, batch_size=None)
-    )
-    return reader.channel_axis, len(chunks), parts
-
-
-def _parts_of_stream(dataset: Any, find_reader: _FindReader) -> _Parts:
-    samples = enumerate(dataset)
-    start = list(islice(samples, _STREAM_SAMPLES))
-    if not start:
-        raise StatisticsError("There are no samples to take statistics of.")
-    reader = find_reader(start[0][1])
-
-    def parts() -> Iterator[Moments]:
-        chunk = start
-        while chunk:
-            yield from reader.of_samples(chunk)
-            chunk = list(islice(samples, _STREAM_SAMPLES))
-
-    return reader.channel_axis, None, parts()
