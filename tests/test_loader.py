@@ -8,6 +8,7 @@ import os
 import pickle
 import warnings
 
+import numpy as np
 import pytest
 import torch
 from torch.utils.data import (
@@ -314,6 +315,46 @@ def test_an_empty_dataset_cannot_be_shuffled_and_the_error_says_so():
 
 def test_an_empty_dataset_gives_no_batches():
     assert list(FastLoader([], batch_size=2, drop_last=True)) == []
+
+
+def test_single_samples_that_are_read_only_arrive_writable_and_without_a_warning():
+    row = np.frombuffer(bytes(range(4)), np.uint8)
+    loader = FastLoader([{"row": row, "pair": (row[::-1], 1)}], batch_size=None, num_workers=0)
+
+    [sample] = loader
+    sample["row"] += 1
+
+    assert sample["row"].tolist() == [1, 2, 3, 4]
+    assert sample["pair"][0].tolist() == [3, 2, 1, 0]
+    assert row.tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.multiprocess
+@pytest.mark.parametrize("options", [{"num_workers": 0}, {"num_workers": 1}], ids=str)
+def test_a_lost_key_is_told_once_wherever_the_batch_is_made(options):
+    samples = [{"image": 1}, {"image": 1, "mask": 2}] * 3
+    loader = FastLoader(samples, batch_size=2, **options)
+
+    with pytest.warns(UserWarning, match=r"\['mask'\]") as told:
+        list(loader)
+
+    assert len(told) == 1
+
+
+def fail(samples):
+    raise ValueError("no batch")
+
+
+@pytest.mark.parametrize("option", ["collate_fn", "batch_transform"])
+def test_an_error_without_workers_names_the_samples_of_the_batch(option):
+    loader = FastLoader(
+        list(range(20)), sampler=[17, 13], batch_size=2, num_workers=0, **{option: fail}
+    )
+
+    with pytest.raises(ValueError, match="no batch") as caught:
+        list(loader)
+
+    assert "batch 0, samples 17, 13" in caught.value.__notes__[-1]
 
 
 @pytest.mark.multiprocess

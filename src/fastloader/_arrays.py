@@ -3,9 +3,10 @@
 from typing import Any, cast
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
-__all__ = ["TORCH_DTYPES", "as_tensor"]
+__all__ = ["TORCH_DTYPES", "as_tensor", "sharable_array", "with_sharable_arrays"]
 
 TORCH_DTYPES = {
     np.dtype(numpy_type): torch.from_numpy(np.empty(0, numpy_type)).dtype
@@ -25,6 +26,39 @@ def as_tensor(image: Any) -> torch.Tensor:
     """
     if not isinstance(image, np.ndarray):
         return cast("torch.Tensor", image)
-    # torch warns of read-only memory and refuses negative strides.
-    sharable = image.flags.writeable and all(stride >= 0 for stride in image.strides)
-    return torch.from_numpy(image if sharable else image.copy())
+    return torch.from_numpy(sharable_array(image))
+
+
+def sharable_array(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return an array whose memory torch takes without a word, a copy where that must be.
+
+    torch warns of read-only memory, and refuses negative strides and foreign byte orders.
+
+    Args:
+        array: Any array.
+    """
+    ascends = all(stride >= 0 for stride in array.strides)
+    if array.flags.writeable and ascends and array.dtype.isnative:
+        return array
+    return array.astype(array.dtype.newbyteorder("="), order="C")
+
+
+def with_sharable_arrays(sample: Any) -> Any:
+    """Return a sample with `sharable_array` done to its arrays, itself where none needs it.
+
+    Args:
+        sample: Arrays in plain dictionaries, lists and (named) tuples; all else is left alone.
+    """
+    if isinstance(sample, np.ndarray):
+        return sharable_array(sample)
+    if type(sample) is dict:
+        changed = {name: with_sharable_arrays(part) for name, part in sample.items()}
+        is_same = all(changed[name] is part for name, part in sample.items())
+        return sample if is_same else changed
+    if type(sample) is list or isinstance(sample, tuple):
+        parts = [with_sharable_arrays(part) for part in sample]
+        if all(new is part for new, part in zip(parts, sample, strict=True)):
+            return sample
+        make = getattr(type(sample), "_make", type(sample))
+        return make(parts)
+    return sample

@@ -72,6 +72,24 @@ def test_read_only_arrays_give_a_writable_batch_without_a_warning():
     assert batch.tolist() == [[9.0, 1.0, 2.0, 3.0], [0.0, 1.0, 2.0, 3.0]]
 
 
+@pytest.mark.parametrize(
+    "odd",
+    [
+        lambda row, path: np.memmap(path, row.dtype, "r", shape=row.shape),
+        lambda row, path: row[::-1][::-1][::-1],
+        lambda row, path: row.astype(row.dtype.newbyteorder()),
+    ],
+    ids=["mapped", "negative stride", "other byte order"],
+)
+@pytest.mark.parametrize("second", [float, int], ids=["alike", "mixed"])
+def test_arrays_that_torch_does_not_take_as_they_are_are_copied(odd, second, tmp_path):
+    row = np.arange(4.0)
+    row.tofile(tmp_path / "row")
+    rows = [odd(row, tmp_path / "row"), odd(row, tmp_path / "row").astype(second)]
+
+    assert collate(rows).tolist() == [row.tolist() for row in rows]
+
+
 def test_samples_that_need_gradients_stay_differentiable():
     samples = [torch.ones(2, requires_grad=True) for _ in range(2)]
 

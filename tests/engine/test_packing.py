@@ -103,6 +103,14 @@ def test_parameters_gradients_and_sparse_tensors_arrive():
     assert torch.equal(got_sparse.to_dense(), torch.eye(4))
 
 
+@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor:UserWarning")  # no other way
+def test_quantized_tensors_are_refused():
+    tensor = torch.quantize_per_tensor(torch.arange(3.0), 0.5, 1, torch.quint8)
+
+    with pytest.raises(TypeError, match="loses its scale"):
+        through_slot(tensor)
+
+
 def test_a_generator_arrives_with_its_state():
     generator = torch.Generator().manual_seed(7)
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from fastloader._arrays import TORCH_DTYPES
+from fastloader._arrays import TORCH_DTYPES, sharable_array
 from fastloader._buffers import Allocator
 from fastloader._torch_internals import collate, default_collate_fn_map
 from fastloader.typing import Batch, Sample
@@ -23,6 +23,7 @@ _STOCK_ARRAY = default_collate_fn_map[np.ndarray]
 
 _FEW_BYTES = 1 << 16
 _SERIAL_BYTES = 1 << 21
+_PLAIN = {np.ndarray, np.memmap}
 _NUMPY_DTYPES = frozenset(TORCH_DTYPES.values())
 
 
@@ -124,11 +125,12 @@ class _ArrayCollate:
         dtype, shape = first.dtype, first.shape
         torch_dtype = TORCH_DTYPES.get(dtype)
         alike = all(
-            type(array) is np.ndarray and array.dtype == dtype and array.shape == shape
+            type(array) in _PLAIN and array.dtype == dtype and array.shape == shape
             for array in batch
         )
         if torch_dtype is None or not alike:
-            return self._stock(batch, collate_fn_map=collate_fn_map)
+            arrays = [sharable_array(array) for array in batch]
+            return self._stock(arrays, collate_fn_map=collate_fn_map)
         out = self._allocate((len(batch), *shape), torch_dtype)
         if shape and prod(shape):
             # One call without a view of each array; `np.stack` takes several times as long.

@@ -1,15 +1,15 @@
 """Says which field of which sample made default collate fail, or lose something."""
 
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
+from torch.utils.data import default_collate
 
 from fastloader.typing import Sample
 
-__all__ = ["find_misfits", "warn_of_lost_keys"]
+__all__ = ["find_lost_keys", "find_misfits"]
 
 LONGEST_LIST = 5
 
@@ -28,12 +28,15 @@ def find_misfits(samples: Sequence[Sample], indices: Sequence[Any]) -> str | Non
     return next(_misfits("", list(samples), list(indices)), None)
 
 
-def warn_of_lost_keys(samples: Sequence[Sample], indices: Sequence[Any]) -> None:
-    """Warn if default collate would drop keys that the first sample does not have.
+def find_lost_keys(samples: Sequence[Sample], indices: Sequence[Any]) -> str | None:
+    """Tell of keys that default collate would drop, as the first sample does not have them.
 
     Args:
         samples: About to be collated.
         indices: Index of each sample in the dataset.
+
+    Returns:
+        A sentence, or None where all keys are kept.
     """
     first = samples[0]
     if isinstance(first, Mapping):
@@ -43,28 +46,35 @@ def warn_of_lost_keys(samples: Sequence[Sample], indices: Sequence[Any]) -> None
         else:
             mappings = (sample for sample in samples if isinstance(sample, Mapping))
             is_uneven = any(len(sample) != size for sample in mappings)
-        if is_uneven:
-            _warn_of_keys(samples, indices)
-    elif isinstance(first, list | tuple):
-        for position, part in enumerate(first):
-            if isinstance(part, Mapping | list | tuple):
-                parts = [s[position] for s in samples if len(s) > position]
-                if len(parts) == len(samples):
-                    warn_of_lost_keys(parts, indices)
+        return _lost_keys(samples, indices) if is_uneven else _lost_inside(samples, indices)
+    return _lost_inside(samples, indices) if isinstance(first, list | tuple) else None
 
 
-def _warn_of_keys(samples: Sequence[Any], indices: Sequence[Any]) -> None:
+def _lost_inside(samples: Sequence[Any], indices: Sequence[Any]) -> str | None:
+    first = samples[0]
+    for step, part in first.items() if isinstance(first, Mapping) else enumerate(first):
+        if not isinstance(part, Mapping | list | tuple):
+            continue
+        try:
+            parts = [sample[step] for sample in samples]
+        except (LookupError, TypeError):
+            continue  # not alike: collating them fails, and says so
+        if (text := find_lost_keys(parts, indices)) is not None:
+            return text
+    return None
+
+
+def _lost_keys(samples: Sequence[Any], indices: Sequence[Any]) -> str | None:
     first = samples[0]
     for sample, index in zip(samples, indices, strict=False):
         lost = [key for key in sample if key not in first]
         if lost:
-            warnings.warn(
+            return (
                 f"Sample {index} has the keys {lost} that sample {indices[0]}, the first of the "
                 "batch, has not: default collate drops them. Give every sample the same keys, "
-                "or write a collate_fn.",
-                stacklevel=2,
+                "or write a collate_fn."
             )
-            return
+    return None
 
 
 def _misfits(path: str, samples: list[Any], indices: list[Any]) -> Iterator[str]:
@@ -79,6 +89,8 @@ def _misfits(path: str, samples: list[Any], indices: list[Any]) -> Iterator[str]
     first = samples[0]
     kinds = {_kind_of(s) for s in samples}
     if len(kinds) > 1:
+        if _fit_together(samples):  # whole and decimal numbers, say
+            return
         odd = next(
             i for s, i in zip(samples, indices, strict=False) if _kind_of(s) != _kind_of(first)
         )
@@ -86,12 +98,14 @@ def _misfits(path: str, samples: list[Any], indices: list[Any]) -> Iterator[str]
             f"{named} is {_kind_of(first)} at index {indices[0]} but another type at index "
             f"{odd}: {', '.join(sorted(kinds))}."
         )
-    elif isinstance(first, torch.Tensor | np.ndarray):
-        yield from _shape_misfits(named, samples, indices)
     elif isinstance(first, Mapping):
         yield from _mapping_misfits(path, samples, indices)
     elif isinstance(first, list | tuple):
         yield from _sequence_misfits(path, named, samples, indices)
+    else:
+        if isinstance(first, torch.Tensor | np.ndarray):
+            yield from _shape_misfits(named, samples, indices)
+        yield from _leaf_misfits(named, samples, indices)
 
 
 def _shape_misfits(named: str, samples: list[Any], indices: list[Any]) -> Iterator[str]:
@@ -104,6 +118,25 @@ def _shape_misfits(named: str, samples: list[Any], indices: list[Any]) -> Iterat
                 "collate_fn that does."
             )
             return
+
+
+def _leaf_misfits(named: str, samples: list[Any], indices: list[Any]) -> Iterator[str]:
+    for sample, index in zip(samples, indices, strict=False):
+        if not _fit_together([sample]):
+            yield (
+                f"{named} is {_full_kind_of(sample)} at index {index}, of which torch makes no "
+                "batch: return tensors, numeric arrays, numbers or strings, or write a "
+                "collate_fn."
+            )
+            return
+
+
+def _fit_together(samples: list[Any]) -> bool:
+    try:
+        default_collate(samples)
+    except Exception:  # noqa: BLE001 - whatever torch finds wrong with them
+        return False
+    return True
 
 
 def _mapping_misfits(path: str, samples: list[Any], indices: list[Any]) -> Iterator[str]:
@@ -133,7 +166,17 @@ def _sequence_misfits(
 
 
 def _kind_of(value: Any) -> str:
-    return type(value).__name__
+    kind = type(value).__name__
+    if not isinstance(value, torch.Tensor):
+        return kind
+    where = "" if value.is_cpu else f" on {value.device.type}"
+    how = "" if value.layout is torch.strided else f" ({value.layout})"
+    return kind + where + how
+
+
+def _full_kind_of(value: Any) -> str:
+    kind = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
+    return f"{kind} of {value.dtype}" if isinstance(value, np.ndarray) else kind
 
 
 def _listed(indices: list[Any]) -> str:

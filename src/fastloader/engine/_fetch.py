@@ -1,15 +1,18 @@
 """From the indices of a batch to the batch: reading samples and collating them, anywhere."""
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
-from torch.utils.data import default_collate
+from torch.utils.data import default_collate, default_convert
 
+from fastloader._arrays import with_sharable_arrays
 from fastloader._false_end import false_end
-from fastloader.engine._collate_errors import find_misfits, warn_of_lost_keys
+from fastloader.engine._collate_errors import find_lost_keys, find_misfits
 from fastloader.engine._stream_point import StreamPoint, end_stream, open_stream, pack_point
 from fastloader.typing import Batch, BatchedDataset, Sample
 
@@ -67,10 +70,14 @@ class Fetcher(ABC):
         self._plan = plan
         self._collate_fn = collate
         self._explains = plan.collate_fn is default_collate
+        self._converts = plan.collate_fn is default_convert
         self.skipped: list[SkippedSample] = []
         """Samples left out since this list was last cleared."""
         self.num_dropped = 0
         """Samples at the end of an iterable dataset that did not fill a batch."""
+        self._has_warned = False
+        self.warn: Callable[[str], None] = partial(warnings.warn, stacklevel=2)
+        """Tells the user of something that is no error."""
 
     def fetch(self, indices: Any) -> Batch:
         """Make one batch: read, collate, transform.
@@ -115,8 +122,11 @@ class Fetcher(ABC):
     def _collate(self, samples: Sequence[Sample], indices: Sequence[Any]) -> Batch:
         if not self._explains:
             return self._call_collate(samples)
-        if samples:
-            warn_of_lost_keys(samples, indices)
+        if samples and not self._has_warned:
+            lost = find_lost_keys(samples, indices)
+            if lost is not None:
+                self._has_warned = True  # once in an epoch is enough
+                self.warn(lost)
         try:
             return self._collate_fn(samples)
         except Exception as error:
@@ -128,6 +138,8 @@ class Fetcher(ABC):
             raise
 
     def _call_collate(self, samples: Any) -> Batch:
+        if self._converts:
+            samples = with_sharable_arrays(samples)
         try:
             return self._collate_fn(samples)
         except StopIteration as error:
@@ -329,6 +341,12 @@ class _IterableFetcher(Fetcher):
         return self._collate(samples, range(start, start + len(samples)))
 
     def _next(self) -> Sample:
-        sample = next(self._samples)
+        try:
+            sample = next(self._samples)
+        except StopIteration:
+            raise
+        except Exception as error:
+            error.add_note(f"Raised while reading sample {self._position} of the stream.")
+            raise
         self._position += 1
         return sample

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from itertools import chain, islice
 from typing import Any, NamedTuple
 
-from fastloader.engine._messages import Reply, ReplyKind
+from fastloader.engine._messages import Reply
 from fastloader.engine._pending import Pending, Scope, send_task
 from fastloader.engine._pool import WorkerPool, WorkerReply
 from fastloader.engine._turns import Turns
@@ -89,8 +89,7 @@ class HeadStart:
 
     def cancel(self) -> None:
         """Take the slots back, now or when the workers are done with them."""
-        passing = {ReplyKind.SKIPPED, ReplyKind.UNSHARDED}
-        done = {reply.number for _, reply in self.replies if reply.kind not in passing}
+        done = {reply.number for _, reply in self.replies if reply.kind.is_final}
         for number, pending in self.pending.items():
             if number in done:
                 self._pool.arena.give_back(pending.slot)

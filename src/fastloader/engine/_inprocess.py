@@ -23,6 +23,7 @@ from fastloader.engine._fetch import (
     make_fetcher,
 )
 from fastloader.engine._stream_point import StreamPoint
+from fastloader.engine._wording import name_samples
 from fastloader.sampling._drawn import Drawn
 from fastloader.typing import Batch
 
@@ -95,6 +96,11 @@ class BatchMaker:
             fetcher = self._fetcher
             try:
                 return fetcher.fetch(indices)
+            except (StopIteration, AllSkippedError):
+                raise
+            except Exception as error:
+                error.add_note(f"Raised in batch {number}, {name_samples(indices)}.")
+                raise
             finally:
                 if fetcher.skipped:
                     self._note_skipped(fetcher)

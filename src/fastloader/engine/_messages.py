@@ -110,6 +110,13 @@ class ReplyKind(IntEnum):
     """The iterable dataset gave samples without asking which worker it is in."""
     READY = 10
     """The worker has started."""
+    WARNING = 11
+    """The body is a text for the user; the reply to the task follows."""
+
+    @property
+    def is_final(self) -> bool:
+        """Whether nothing more comes of its task."""
+        return self not in {ReplyKind.SKIPPED, ReplyKind.UNSHARDED, ReplyKind.WARNING}
 
 
 class Reply(NamedTuple):

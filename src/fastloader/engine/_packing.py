@@ -158,6 +158,9 @@ def tensor_over(
 
 
 def _reduce_unusual_tensor(tensor: torch.Tensor) -> Any:
+    if tensor.is_quantized:
+        # torch would send it without its scale, and nobody would know before it is used.
+        raise TypeError("a quantized tensor loses its scale on the way: send int_repr()")
     if tensor.is_nested and tensor.layout is torch.strided:
         return torch.nested.as_nested_tensor, (list(tensor.unbind()),)
     return NotImplemented

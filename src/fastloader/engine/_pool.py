@@ -185,7 +185,7 @@ class WorkerPool:
 
     def settle(self, reply: Reply) -> None:
         """Take back the abandoned slots of a task if its worker is done with them."""
-        if reply.kind not in {ReplyKind.SKIPPED, ReplyKind.UNSHARDED}:
+        if reply.kind.is_final:
             for slot in self._abandoned.pop((reply.run, reply.number), ()):
                 self.arena.give_back(slot)
 

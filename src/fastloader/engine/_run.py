@@ -3,6 +3,7 @@
 import logging
 import pickle
 import time
+import warnings
 from collections import deque
 from collections.abc import Iterator
 
@@ -206,11 +207,8 @@ class PoolRun:
             self._pool.put_aside(worker, reply)
             return
         self.counters.add_work(worker, reply.busy_seconds, reply.cpu_seconds)
-        if reply.kind is ReplyKind.SKIPPED:
-            self._note_skipped(reply, worker)
-            return
-        if reply.kind is ReplyKind.UNSHARDED:
-            self._warn_of_repeats()
+        if not reply.kind.is_final:
+            self._note(reply, worker)
             return
         pending = self._tasks.pending.get(reply.number)
         if pending is None or pending.reply is not None or pending.worker != worker:
@@ -265,6 +263,14 @@ class PoolRun:
         logger.warning("%s It is started anew.", text)
         self._pool.restart(worker)
         self._tasks.repeat(lost)
+
+    def _note(self, reply: Reply, worker: int) -> None:
+        if reply.kind is ReplyKind.SKIPPED:
+            self._note_skipped(reply, worker)
+        elif reply.kind is ReplyKind.WARNING:
+            warnings.warn(reply.body.decode(), stacklevel=2)
+        else:
+            self._warn_of_repeats()
 
     def _note_skipped(self, reply: Reply, worker: int) -> None:
         for index, error in pickle.loads(reply.body):

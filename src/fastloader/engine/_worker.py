@@ -10,6 +10,7 @@ import random
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -222,6 +223,7 @@ class _Worker:
             starts = self._fetcher is None
             if self._fetcher is None:
                 self._fetcher = self._start_fetcher(task)
+                self._fetcher.warn = partial(self._warn, task)
             else:
                 self._seed(task, task.number)
             batch = self._fetcher.fetch(task.indices)
@@ -279,6 +281,9 @@ class _Worker:
             self._too_large[run, number] = batch, point
             kind, body, point = ReplyKind.TOO_LARGE, b"", b""
         self._send(Reply(kind, run, number, writer.needed_bytes, body, point))
+
+    def _warn(self, task: Task, text: str) -> None:
+        self._answer(ReplyKind.WARNING, task, text.encode())
 
     def _answer(
         self, kind: ReplyKind, task: Task, body: bytes = b"", point: bytes = b""
