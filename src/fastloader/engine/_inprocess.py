@@ -22,6 +22,7 @@ from fastloader.engine._fetch import (
     SkippedSample,
     make_fetcher,
 )
+from fastloader.engine._freed_memory import keep_some_freed_memory
 from fastloader.engine._stream_point import StreamPoint
 from fastloader.engine._wording import name_samples
 from fastloader.sampling._drawn import Drawn
@@ -74,6 +75,7 @@ class BatchMaker:
         self._point = point
         self._remind = remind
         self._fetcher: Fetcher | None = None
+        keep_some_freed_memory()
 
     def make(self, indices: Any, number: int) -> Batch:
         """Return one batch.

@@ -28,6 +28,7 @@ from fastloader.engine._fetch import (
     SkippedSample,
     make_fetcher,
 )
+from fastloader.engine._freed_memory import keep_some_freed_memory
 from fastloader.engine._stopwatch import Stopwatch
 from fastloader.engine._stream_point import StreamPoint
 from fastloader.typing import Batch, Sample
@@ -126,6 +127,7 @@ class ThreadWorkers:
             queue.SimpleQueue() if setup.plan.is_iterable else self._shared
             for _ in range(count)
         ]
+        keep_some_freed_memory()
         # Not named as our other threads: a fork may well freeze a lock that the dataset holds.
         self._threads = [
             threading.Thread(

@@ -1,6 +1,5 @@
 """A worker process: takes tasks from a pipe and puts batches into slots."""
 
-import ctypes
 import faulthandler
 import gc
 import multiprocessing
@@ -26,6 +25,7 @@ from fastloader._torch_internals import WatchedWorkerInfo, set_worker_info
 from fastloader.engine._collate import install_collate_into
 from fastloader.engine._fetch import AllSkippedError, Fetcher, FetchPlan, make_fetcher
 from fastloader.engine._frames import FrameReader, send_frame
+from fastloader.engine._freed_memory import keep_all_freed_memory
 from fastloader.engine._launch import Launch
 from fastloader.engine._messages import (
     Leave,
@@ -109,16 +109,7 @@ def _prepare_process(setup: WorkerSetup) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     faulthandler.register(signal.SIGUSR1, file=setup.stacks.fileno(), all_threads=True)
     use_one_thread(setup.libraries)
-    _keep_freed_memory()
-
-
-def _keep_freed_memory() -> None:
-    # glibc gives large blocks back at once and takes them anew for the next batch, at a page
-    # fault for every 4 kB; 2 to 4 times the cost of the arithmetic on them.
-    libc = ctypes.CDLL(None)
-    if hasattr(libc, "mallopt"):
-        libc.mallopt(-3, 1 << 30)  # M_MMAP_THRESHOLD
-        libc.mallopt(-1, (1 << 31) - 1)  # M_TRIM_THRESHOLD
+    keep_all_freed_memory()
 
 
 def _is_orphan() -> bool:
