@@ -1,7 +1,9 @@
 """Images in Parquet files: every encoding gives the pixels that the plain way gives."""
 
 import copy
+import gc
 import pickle
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -575,3 +577,15 @@ def test_an_open_file_keeps_nothing_of_what_was_read(tmp_path):
     source.read_images(rows, rows * images[0].nbytes, lambda offset, pixels: None)
 
     assert pa.total_allocated_bytes() - before < 1e6
+
+
+def test_a_source_that_was_read_can_be_let_go_of(tmp_path):
+    image = random_image((1, 1, 1, 3, 4))
+    source = ParquetSource(write_images(tmp_path / "a.parquet", [ome_arrow_value(image)]))
+    source.read_table()
+
+    there = weakref.ref(source)
+    del source
+    gc.collect()
+
+    assert there() is None

@@ -137,7 +137,7 @@ def integer_values(array: pa.Array) -> tuple[Integers, npt.NDArray[np.bool_]]:
 def text_codes(array: pa.Array) -> tuple[Integers, list[str]]:
     """Return which of few distinct texts each value is, -1 for null, and those texts."""
     if not pa.types.is_dictionary(array.type):
-        if pa.types.is_null(array.type):
+        if array.null_count == len(array):
             return np.full(len(array), -1, np.int64), []
         array = array.dictionary_encode()
     codes, valid = integer_values(array.indices)

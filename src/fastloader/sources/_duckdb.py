@@ -1,5 +1,6 @@
 """Tables in DuckDB files, and what a query makes of them."""
 
+import contextlib
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -29,6 +30,8 @@ Integers: TypeAlias = npt.NDArray[np.int64]
 _HEADER_BYTES = 3 * 4096  # which blocks are in use, and a number that grows with each change
 _ROW_ID = "fastloader_row_id"
 _BATCHES_PER_READ = 8
+_KNOWN_TEXT_BYTES = 8
+"""Of texts, as far as statistics have them."""
 
 
 class DuckDBTable:
@@ -136,6 +139,39 @@ class DuckDBTable:
             if rows is None or np.isin(rows, numbers, assume_unique=True).any():
                 yield numbers, batch
 
+    def only_text(self, column: str, path: Sequence[str]) -> str | None:
+        """Return the text that all values of a field have; None if that is not known.
+
+        Any read of pixels decodes 2048 rows; statistics cost none.
+
+        Args:
+            column: Name of a struct column.
+            path: Names of the fields in it, those of the structs in a list among them.
+        """
+        if self._table is None or not self._has_row_ids:
+            return None
+        kind, position = self.schema.field(column).type, []
+        for name in path:
+            if not pa.types.is_struct(kind):
+                kind = kind.value_type
+                position.append(1)
+            position.append(kind.get_field_index(name) + 1)
+            kind = kind.field(name).type
+        tail = "".join(f", {one}" for one in position)
+        segments = self._rows(
+            f"select stats, has_updates from pragma_storage_info({_text(self._table)}) where "
+            f"column_name = {_text(column)} and regexp_full_match(column_path, '.[0-9]+{tail}.')"
+        )
+        texts = set()
+        for stats, has_updates in segments:
+            # Before version 2 these are words; of long texts only the beginning is kept.
+            if has_updates or not isinstance(stats, dict) or stats.get("has_null", True):
+                return None
+            if stats.get("max_string_length", _KNOWN_TEXT_BYTES + 1) > _KNOWN_TEXT_BYTES:
+                return None
+            texts |= {stats.get("min"), stats.get("max")}
+        return texts.pop() if len(texts) == 1 else None
+
     def _read_table(
         self, wanted: str, rows: Integers | None, batch_rows: int
     ) -> Iterator[NumberedBatch]:
@@ -182,9 +218,10 @@ class DuckDBTable:
         """Whether rows have numbers: those of tables do, of views and queries not."""
         if self._table is None:
             return False
-        text = self._table.replace("'", "''")
         with self.reading():
-            found = self._rows(f"select 1 from duckdb_tables() where table_name = '{text}'")
+            found = self._rows(
+                f"select 1 from duckdb_tables() where table_name = {_text(self._table)}"
+            )
         return bool(found)
 
     @cached_property
@@ -239,7 +276,15 @@ class DuckDBTable:
                 f"anew."
             )
         with self.reading():
-            return duckdb.connect(self._location.path, read_only=True)
+            connection = duckdb.connect(self._location.path, read_only=True)
+        if not _is_open_here(self._location.path):
+            connection.close()
+            raise SourceError(
+                f"{self._location.path} was replaced while this process has the file of before "
+                f"open, and DuckDB goes on to show that one: let go of all datasets and "
+                f"connections that were made from it first."
+            )
+        return connection
 
     def _read_fingerprint(self) -> str:
         with (
@@ -247,6 +292,23 @@ class DuckDBTable:
             Path(self._location.path).open("rb") as file,
         ):
             return self._location.fingerprint(file.read(_HEADER_BYTES))
+
+
+def _is_open_here(path: str) -> bool:
+    """Return whether this process has the file open that is at a path now.
+
+    DuckDB shares one database between all connections to a path, whatever has become of the
+    file since the first of them.
+    """
+    descriptors = Path("/dev/fd")
+    if not descriptors.is_dir():  # where it is missing, an open file cannot be replaced
+        return True
+    wanted = Path(path).stat()
+    for descriptor in descriptors.iterdir():
+        with contextlib.suppress(OSError):  # that of the list itself is closed by now
+            if os.path.samestat(os.fstat(int(descriptor.name)), wanted):
+                return True
+    return False
 
 
 def open_duckdb(
@@ -272,3 +334,8 @@ def open_duckdb(
 def _quoted(name: str) -> str:
     escaped = name.replace('"', '""')
     return f'"{escaped}"'
+
+
+def _text(value: str) -> str:
+    escaped = value.replace("'", "''")
+    return f"'{escaped}'"

@@ -1,8 +1,10 @@
 """Tables of Arrow IPC files, also called Feather: mapped into memory where they lie on disk."""
 
+import mmap
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -49,6 +51,7 @@ class IpcTable:
         self.fingerprint = self._read_fingerprint()
         """Hash of the file's footer, size and time of change."""
         self._opened = OpenedHere(self._open)
+        self._copied = OpenedHere(self._map_copy)
 
     def __getstate__(self) -> dict[str, Any]:
         return state_without(self, "schema", "_headers")
@@ -71,6 +74,7 @@ class IpcTable:
     def close(self) -> None:
         """Let go of what this thread has open; it is opened again when needed."""
         self._opened.close()
+        self._copied.close()
 
     def reading(self) -> AbstractContextManager[None]:
         """Turn errors of Arrow into `fastloader.errors.SourceError`, naming the file."""
@@ -110,7 +114,9 @@ class IpcTable:
             numbers = np.unique(np.searchsorted(self._starts, rows, "right") - 1).tolist()
         wanted = [f"{column}.{field}" for field in fields]
         sizes = np.diff(self._starts).tolist()
-        reader = self._reader([column])
+        # Some columns alone are copied, all of a mapped file only where they are decompressed.
+        is_mapped = self._location.is_local and not self._is_compressed
+        reader = self._reader(None if is_mapped else [column])
         for number in numbers:
             size = sizes[number]
             images = self._read_batch(reader, number, column, wanted)
@@ -143,6 +149,9 @@ class IpcTable:
             for path in paths
         ])
         try:
+            if self._location.is_local:
+                copied = self._copied.get()
+                return header.read_mapped(copied, self.schema, is_kept).column(column)
             return header.read(self._opened.get(), self.schema, is_kept).column(column)
         except HeaderError as error:
             raise SourceError(f"{self.path} cannot be read: {error}.") from error
@@ -170,6 +179,12 @@ class IpcTable:
             system, path = self._location.file_system()
             return system.open_input_file(path)
 
+    def _map_copy(self) -> mmap.mmap:
+        """Map the file that is open, so that pages which are written to are copied first."""
+        self._opened.get()  # checks that it is the same file
+        with self.reading(), Path(self.path).open("rb") as file:
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+
     @cached_property
     def _headers(self) -> list[BatchHeader]:
         with self.reading():
@@ -178,6 +193,10 @@ class IpcTable:
                 return find_batches(file, _read_footer(file, self.path))
             except HeaderError as error:
                 raise SourceError(f"{self.path} cannot be read: {error}.") from error
+
+    @property
+    def _is_compressed(self) -> bool:
+        return any(header.is_compressed for header in self._headers)
 
     @cached_property
     def _starts(self) -> Integers:

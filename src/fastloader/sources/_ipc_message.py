@@ -1,5 +1,6 @@
 """Record batches of an Arrow IPC file: where they lie, and parts of them read alone."""
 
+import mmap
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -29,8 +30,12 @@ class BatchHeader:
     """Number of rows."""
     is_compressed: bool
     """Whether its buffers are."""
+    at: int
+    """Where in the file the message starts."""
     header: bytes
     """The message without its values."""
+    header_at: int
+    """Where in the file it lies."""
     buffers_at: int
     """Where in `header` the list of buffers starts: offset and length of each."""
     num_buffers: int
@@ -39,6 +44,35 @@ class BatchHeader:
     """Where in the file the values start."""
     body_bytes: int
     """Length of all values."""
+
+    def read_mapped(
+        self, mapping: mmap.mmap, schema: pa.Schema, is_kept: np.ndarray
+    ) -> pa.RecordBatch:
+        """Read some of the buffers, copying none that is not compressed.
+
+        Args:
+            mapping: The file, of which a private copy may be written to: the list of buffers
+                in it is, which is one page.
+            schema: Of all columns.
+            is_kept: Which buffers to read, shape ``(num_buffers,)``; others must not be looked
+                at.
+
+        Raises:
+            HeaderError: If a buffer lies outside the batch.
+        """
+        places = np.frombuffer(self.header, np.int64, 2 * self.num_buffers, self.buffers_at)
+        places = places.reshape(-1, 2).copy()
+        places[~is_kept, 1] = 0
+        start, size = places.T
+        # Python adds without wrapping around.
+        for number in np.flatnonzero(size).tolist():
+            first, length = int(start[number]), int(size[number])
+            if first < 0 or length < 0 or first + length > self.body_bytes:
+                raise HeaderError(f"buffer {number} of a record batch lies outside of it")
+        at = self.header_at + self.buffers_at
+        mapping[at : at + places.nbytes] = places.tobytes()
+        message = pa.py_buffer(mapping)[self.at : self.body_at + self.body_bytes]
+        return ipc.read_record_batch(ipc.read_message(message), schema)
 
     def read(
         self, file: pa.NativeFile, schema: pa.Schema, is_kept: np.ndarray
@@ -94,7 +128,10 @@ def find_batches(file: pa.NativeFile, footer: bytes) -> list[BatchHeader]:
         content = file.read_at(header_bytes, at)
         # Before version 0.15 of Arrow there was no mark in front of the length.
         prefix = 8 if content[:4] == b"\xff\xff\xff\xff" else 4
-        headers.append(_header_of(content[prefix:], at + header_bytes, body_bytes, number))
+        body_at = at + header_bytes
+        headers.append(
+            _header_of(content[prefix:], at, at + prefix, body_at, body_bytes, number)
+        )
     return headers
 
 
@@ -114,7 +151,9 @@ def buffer_paths(schema: pa.Schema) -> list[str] | None:
     return paths
 
 
-def _header_of(header: bytes, body_at: int, body_bytes: int, number: int) -> BatchHeader:
+def _header_of(
+    header: bytes, at: int, header_at: int, body_at: int, body_bytes: int, number: int
+) -> BatchHeader:
     """Read a message's header.
 
     Raises:
@@ -136,7 +175,15 @@ def _header_of(header: bytes, body_at: int, body_bytes: int, number: int) -> Bat
     buffers_at, num_buffers = batch.vector(2, _PAIR.size)
     is_compressed = batch.table(3) is not None
     return BatchHeader(
-        num_rows, is_compressed, header, buffers_at, num_buffers, body_at, body_bytes
+        num_rows=num_rows,
+        is_compressed=is_compressed,
+        at=at,
+        header=header,
+        header_at=header_at,
+        buffers_at=buffers_at,
+        num_buffers=num_buffers,
+        body_at=body_at,
+        body_bytes=body_bytes,
     )
 
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fastloader.errors import ImageDataError, SourceError
+from fastloader.sources._batch_rows import rows_at_once
 from fastloader.sources._description import ImageDescription
 from fastloader.sources._location import PathLike, StorageOptions
 from fastloader.sources._ome_arrow_layout import (
@@ -34,11 +35,6 @@ __all__ = ["ParquetSource"]
 
 Integers: TypeAlias = npt.NDArray[np.int64]
 
-_BATCH_SHARE = 100
-_MIN_BATCH_BYTES = 2 << 20
-_MAX_BATCH_BYTES = 8 << 20
-"""Pixels decoded at once by all threads: a hundredth of all, within these bounds. Arrow takes up
-to fifteen times as much while it decodes lists: larger batches would show in peak memory."""
 _BYTE_GROUPS_PER_THREAD = 16
 """Of byte chunks Arrow holds a row group up to four times over: few at once, out of many."""
 _BYTES_PER_THREAD = 128 << 20
@@ -53,6 +49,8 @@ class _Job:
 
     groups: list[int]
     leaves: list[str]
+    last_row: int
+    """Of those that are wanted: what comes after it need not be decoded."""
 
 
 class ParquetSource:
@@ -217,25 +215,24 @@ class ParquetSource:
         if self._layout.has_byte_chunks:
             num_groups = sum(len(job.groups) for job in jobs)
             num_threads = max(1, min(num_threads, num_groups // _BYTE_GROUPS_PER_THREAD))
-        batch_bytes = np.clip(
-            num_bytes.sum() // _BATCH_SHARE, _MIN_BATCH_BYTES, _MAX_BATCH_BYTES
-        )
-        batch_rows = int(max(1, batch_bytes // num_threads // num_bytes.mean()))
+        batch_rows = rows_at_once(num_bytes, num_threads)
         announce = one_at_a_time(on_rows)
 
         def write_batch(batch: pa.RecordBatch, row_numbers: Integers) -> None:
             announce(writer.write(batch.column(0), row_numbers))
 
         def run(job: _Job) -> None:
-            self._run(job, write_batch, int(rows[-1]), batch_rows)
+            self._run(job, write_batch, batch_rows)
 
         if num_threads == 1:
             is_worth_it = num_allowed > 1 and num_bytes.sum() > _WORTH_A_THREAD_BYTES
             with WriteBehind(write_batch, in_thread=is_worth_it) as behind:
                 for job in jobs:
-                    self._run(job, behind, int(rows[-1]), batch_rows)
+                    self._run(job, behind, batch_rows)
             return
-        single = [_Job([group], job.leaves) for job in jobs for group in job.groups]
+        single = [
+            _Job([group], job.leaves, job.last_row) for job in jobs for group in job.groups
+        ]
         with ThreadPoolExecutor(num_threads, "fastloader-parquet") as pool:
             done = [pool.submit(run, job) for job in single]
             try:
@@ -248,7 +245,6 @@ class ParquetSource:
         self,
         job: _Job,
         write_batch: WriteBatch,
-        last_row: int,
         batch_rows: int,
     ) -> None:
         """Read row groups as one stream and hand on their images.
@@ -269,26 +265,37 @@ class ParquetSource:
                 row_numbers = numbers[done : done + batch.num_rows]
                 done += batch.num_rows
                 write_batch(batch, row_numbers)
-                if done < len(numbers) and numbers[done] > last_row:
+                if done < len(numbers) and numbers[done] > job.last_row:
                     return
         if done != len(numbers):
             raise SourceError(f"{self.where}: expected {len(numbers)} rows, but got {done}.")
 
     def _plan(self, rows: Integers, in_chunks: npt.NDArray[np.bool_]) -> list[_Job]:
-        """Return the row groups to read, neighbours together that need the same leaves."""
+        """Return the row groups to read, together where they follow each other without a gap.
+
+        Rows cannot be left out but at the end of a stream.
+        """
+        starts = self._file.group_starts
         jobs: list[_Job] = []
-        groups = np.searchsorted(self._file.group_starts, rows, "right") - 1
+        groups = np.searchsorted(starts, rows, "right") - 1
         for group in np.unique(groups).tolist():
-            some = in_chunks[groups == group]
+            is_here = groups == group
+            some = in_chunks[is_here]
+            last_row = int(rows[is_here][-1])
             leaves = []
             if some.any():
                 leaves += self._chunk_leaves
             if not some.all():
                 leaves += self._plane_leaves
-            if jobs and jobs[-1].leaves == leaves:
-                jobs[-1].groups.append(group)
+            last = jobs[-1] if jobs else None
+            if (
+                last is not None
+                and last.leaves == leaves
+                and last.last_row + 1 == starts[group]
+            ):
+                jobs[-1] = _Job([*last.groups, group], leaves, last_row)
             else:
-                jobs.append(_Job([group], leaves))
+                jobs.append(_Job([group], leaves, last_row))
         return jobs
 
     @cached_property

@@ -1,5 +1,6 @@
 """A Parquet file by path or URL: opened where it is read, never carried to another process."""
 
+import io
 import weakref
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -106,7 +107,8 @@ class ParquetHandle:
 
         Where it is damaged, ``metadata.row_group(i).column(j)`` and its statistics end the
         process instead of raising (pyarrow 26). The reader of record batches looks at the same
-        entries, of all row groups before it reads the first, and raises.
+        entries, of all row groups before it reads the first, and raises. What it would read
+        then is kept from it: all pixels, of a remote file over the network.
 
         Args:
             leaves: Positions of leaf columns.
@@ -119,14 +121,16 @@ class ParquetHandle:
             if not file.num_row_groups:
                 return
             groups = list(range(file.num_row_groups))
-            with self._location.opened() as source:
-                checked = pq.ParquetFile(source, metadata=file.metadata, pre_buffer=True)
-                next(
-                    checked.reader.iter_batches(
-                        1, row_groups=groups, column_indices=list(leaves), use_threads=False
-                    ),
-                    None,
-                )
+            withheld = _Withheld(self._size_bytes)
+            checked = pq.ParquetFile(withheld, metadata=file.metadata, pre_buffer=True)
+            batches = checked.reader.iter_batches(
+                1, row_groups=groups, column_indices=list(leaves), use_threads=False
+            )
+            try:
+                next(batches, None)
+            except _WithheldError as error:
+                # Arrow keeps it for good, and through its frames whoever called this.
+                error.__traceback__ = None
             for leaf in leaves:
                 expected = file.schema.column(leaf).physical_type
                 for group in groups:
@@ -181,7 +185,7 @@ class ParquetHandle:
             SourceError: If there is none.
         """
         with self.reading(), self._location.opened() as file:
-            size = file.size()
+            size = self._size_bytes = file.size()
             tail = file.read_at(min(8, size), max(0, size - 8))
             footer_bytes = int.from_bytes(tail[:4], "little")
             if tail[4:] != b"PAR1" or footer_bytes > size - 12:
@@ -191,3 +195,33 @@ class ParquetHandle:
                 )
             footer = file.read_at(footer_bytes, size - 8 - footer_bytes)
         return self._location.fingerprint(footer)
+
+
+class _WithheldError(Exception):
+    """Somebody came to read what is not to be read."""
+
+
+class _Withheld(io.RawIOBase):
+    """A file that has a length and shows nothing else."""
+
+    def __init__(self, size_bytes: int) -> None:
+        super().__init__()
+        self._size_bytes = size_bytes
+        self._position = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size_bytes}
+        self._position = start[whence] + offset
+        return self._position
+
+    def tell(self) -> int:
+        return self._position
+
+    def read(self, size: int = -1) -> bytes:  # noqa: ARG002 - of the base
+        raise _WithheldError

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-__all__ = ["ArrowTable", "NumberedBatch"]
+__all__ = ["ArrowTable", "HasStatistics", "NumberedBatch"]
 
 Integers: TypeAlias = npt.NDArray[np.int64]
 NumberedBatch: TypeAlias = tuple[Integers, pa.RecordBatch]
@@ -67,5 +67,19 @@ class ArrowTable(Protocol):
             fields: Of the struct; others may come too, and need not be read.
             rows: Row numbers, ascending, each once; all rows if None. Others may come too.
             batch_rows: Rows to hold at once, where the format lets choose.
+        """
+        ...
+
+
+@runtime_checkable
+class HasStatistics(Protocol):
+    """A table that knows something of its values without reading them."""
+
+    def only_text(self, column: str, path: Sequence[str]) -> str | None:
+        """Return the text that all values of a field have; None if any differs or is null.
+
+        Args:
+            column: Name of a struct column.
+            path: Names of the fields in it, those of the structs in a list among them.
         """
         ...

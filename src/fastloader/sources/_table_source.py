@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fastloader.errors import SourceError
+from fastloader.sources._batch_rows import rows_at_once
 from fastloader.sources._column_values import channel_names, column_values
 from fastloader.sources._conditions import columns_of, matching_rows
 from fastloader.sources._description import ImageDescription, described_fields, described_images
@@ -23,7 +24,7 @@ from fastloader.sources._ome_arrow_layout import (
 from fastloader.sources._ome_arrow_pixels import PixelWriter
 from fastloader.sources._ome_arrow_table import ImageTableReader, has_pieces
 from fastloader.sources._protocol import ColumnValues, ImageSource, ImageTable, WritePixels
-from fastloader.sources._table import ArrowTable
+from fastloader.sources._table import ArrowTable, HasStatistics
 from fastloader.sources._write_behind import WriteBehind
 
 __all__ = ["TableSource", "open_table"]
@@ -32,8 +33,6 @@ Integers: TypeAlias = npt.NDArray[np.int64]
 
 _META_ROWS = 4096
 _PIECE_ROWS = 16
-_BATCH_BYTES = 3 << 20
-"""Pixels to hold at once, where the format lets choose."""
 _OUTLIER = 8.0
 _OUTLIER_PIXELS = 1e6
 """An image is checked first if it claims this many times the pixels of a usual one, and as many."""
@@ -196,7 +195,7 @@ class TableSource:
             return
         table = self._images
         num_bytes = table.shapes[rows].prod(axis=1) * table.item_sizes[rows]
-        batch_rows = int(max(1, _BATCH_BYTES // num_bytes.mean()))
+        batch_rows = rows_at_once(num_bytes)
         writer = PixelWriter(
             self._layout, table, rows, offsets, write, channels=channels, where=self.where
         )
@@ -271,6 +270,12 @@ class TableSource:
             return len(kinds) == 1
         if not layout.has_pixel_type or not self.num_rows:
             return False
+        if isinstance(self._table, HasStatistics):
+            with self._table.reading():
+                stored = self._table.only_text(self._column, ("chunks", "dtype"))
+                stated_type = self._table.only_text(self._column, ("pixels_meta", "type"))
+            if stored is not None and stored == stated_type:
+                return True
         probes = np.unique(np.linspace(0, self.num_rows - 1, 3).astype(np.int64))
         probe = ImageTableReader(layout, self.where)
         stated = ImageTableReader(layout, self.where)
@@ -337,12 +342,12 @@ class _Pass:
 
     def write(self, column: pa.StructArray, row_numbers: Integers) -> None:
         """Write those images of a batch that are wanted and have such pieces."""
-        wanted = np.isin(row_numbers, self._left, assume_unique=True)
+        wanted = _is_among(row_numbers, self._left)
         if not self._is_last:
             has_none = wanted & ~has_pieces(column, self._name)
             self._without.append(row_numbers[has_none])
             wanted &= ~has_none
-        blocked = np.isin(row_numbers, self._rows, assume_unique=True) & ~wanted
+        blocked = _is_among(row_numbers, self._rows) & ~wanted
         edges = np.flatnonzero(blocked)
         starts = np.concatenate([[0], edges + 1]).tolist()
         stops = np.concatenate([edges, [len(row_numbers)]]).tolist()
@@ -357,6 +362,12 @@ class _Pass:
     def without_pieces(self) -> Integers:
         """Return the rows that had no such pieces."""
         return np.concatenate([np.zeros(0, np.int64), *self._without])
+
+
+def _is_among(values: Integers, rows: Integers) -> npt.NDArray[np.bool_]:
+    """Return which values are in `rows`, which ascend: `np.isin` sorts both for each batch."""
+    at = np.searchsorted(rows, values)
+    return np.asarray(np.append(rows, -1)[at] == values)
 
 
 def _as_struct(batch: pa.RecordBatch) -> pa.StructArray:
