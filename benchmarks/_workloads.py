@@ -20,7 +20,7 @@ class Workload:
     make: Callable[[int], Any]
     """Makes the dataset; the argument is the number of samples."""
     num_samples: int
-    """Of an epoch that takes one to three seconds without workers."""
+    """Of an epoch that takes up to three seconds without workers."""
     batch_size: int
     about: str
     """What a sample costs."""
@@ -100,8 +100,8 @@ def _in_memory(num_samples: int) -> TensorDataset:
 
 
 WORKLOADS: Mapping[str, Workload] = {
-    "in memory": Workload(_in_memory, 300_000, 256, "a row of a TensorDataset"),
-    "cheap items": Workload(CheapItems, 60_000, 64, "some 5 us"),
+    "in memory": Workload(_in_memory, 150_000, 256, "a row of a TensorDataset"),
+    "cheap items": Workload(CheapItems, 40_000, 64, "some 5 us"),
     "decoding": Workload(DecodedImages, 128, 4, "8 ms of zlib and NumPy"),
     "slow storage": Workload(SlowStorage, 512, 8, "5 ms of waiting", most_workers=32),
     "uneven items": Workload(UnevenItems, 1_024, 16, "0.2 ms of Python, or 10 ms in one of 16"),
