@@ -31,6 +31,16 @@ class Pace:
         """Whether the budget is spent."""
         return time.perf_counter() >= self.deadline
 
+    def has_round(self, rate: float, num_workers: int) -> bool:
+        """Return whether there is time to measure two loaders once.
+
+        Args:
+            rate: Expected batches per second of both.
+            num_workers: As for `num_batches`.
+        """
+        seconds = 2 * self.num_batches(rate, num_workers) / rate
+        return time.perf_counter() + seconds <= self.deadline
+
     def num_batches(self, rate: float, num_workers: int) -> int:
         """Return how many batches a stretch has.
 

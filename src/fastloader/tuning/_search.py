@@ -243,7 +243,7 @@ class Search:
         return finalists
 
     def _obstacle(self, candidate: Candidate) -> str | None:
-        if self._pace.is_over:
+        if not self._pace.has_round(self._best.rate or 1.0, candidate.num_workers):
             return "not tried: the budget is spent"
         needed = self._memory_bytes(candidate)
         if needed > self._limits.memory_bytes:
