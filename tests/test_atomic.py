@@ -1,5 +1,9 @@
 """A destination appears whole or not at all."""
 
+import multiprocessing
+import os
+from pathlib import Path
+
 import pytest
 
 from fastloader._atomic import replacing
@@ -65,3 +69,51 @@ def test_what_appeared_meanwhile_is_not_replaced(tmp_path):
         write()
 
     assert target.read_text() == "of somebody else"
+
+
+def write_and_die(target, when):
+    """Write a folder and end as a kill would, in the block or between its two renames."""
+    Path.replace = lambda *_: os._exit(9)
+    with replacing(target, overwrite=True) as path:
+        path.mkdir()
+        (path / "b").write_text("new")
+        if when == "inside":
+            os._exit(9)
+
+
+@pytest.mark.multiprocess
+@pytest.mark.parametrize("when", ["inside", "between"])
+def test_what_a_killed_process_left_is_removed_by_the_next(tmp_path, when):
+    target = tmp_path / "a"
+    target.mkdir()
+    (target / "b").write_text("old")
+    child = multiprocessing.get_context("fork").Process(
+        target=write_and_die, args=(target, when)
+    )
+    child.start()
+    child.join()
+    assert child.exitcode == 9
+    assert len(list(tmp_path.glob(".a.*.part"))) == 1
+
+    with pytest.raises(DestinationError, match="exists already"):
+        write_text(target, overwrite=False)
+
+    assert list(tmp_path.iterdir()) == [target]
+    assert (target / "b").read_text() == "old"
+
+
+def write_text(target, *, overwrite):
+    with replacing(target, overwrite=overwrite) as path:
+        path.write_text("newest")
+
+
+def test_a_process_that_is_still_at_work_keeps_its_folder(tmp_path):
+    target = tmp_path / "a"
+
+    with replacing(target, overwrite=True) as path:
+        path.write_text("first")
+        write_text(target, overwrite=True)
+        assert path.read_text() == "first"
+
+    assert target.read_text() == "first"
+    assert list(tmp_path.iterdir()) == [target]

@@ -1,15 +1,25 @@
 """A file or folder that appears whole or not at all."""
 
+import glob
 import os
 import shutil
+import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from fastloader.errors import DestinationError
 
+if sys.platform != "win32":
+    import fcntl
+
 __all__ = ["replacing"]
+
+_ENDING = ".part"
+_REPLACED = "replaced"
+_SOON_SECONDS = 60
 
 
 @contextmanager
@@ -18,7 +28,8 @@ def replacing(destination: str | os.PathLike[str], *, overwrite: bool) -> Iterat
 
     The path lies in a new folder beside the destination, so that the last step is a rename.
     When the block fails nothing of it stays, and what was at the destination before is as it
-    was.
+    was. What is left of a process that was killed in its block is removed by the next one that
+    writes to the same destination; one that is still at work is left alone.
 
     Args:
         destination: File or folder to make.
@@ -32,10 +43,14 @@ def replacing(destination: str | os.PathLike[str], *, overwrite: bool) -> Iterat
             be written to.
     """
     target = Path(destination)
-    _check_free(target, overwrite=overwrite)
     try:
+        _remove_leftovers(target)
+        _check_free(target, overwrite=overwrite)
         target.parent.mkdir(parents=True, exist_ok=True)
-        folder = Path(tempfile.mkdtemp(".part", f".{target.name}.", target.parent))
+        folder = Path(tempfile.mkdtemp(_ENDING, f".{target.name}.", target.parent))
+        lock = _try_lock(folder)
+    except DestinationError:
+        raise
     except OSError as error:
         raise DestinationError(f"{target} cannot be written ({error}).") from error
     try:
@@ -44,6 +59,41 @@ def replacing(destination: str | os.PathLike[str], *, overwrite: bool) -> Iterat
         _put(folder / target.name, target, folder)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+        if lock is not None:
+            os.close(lock)
+
+
+def _try_lock(folder: Path) -> int | None:
+    """Lock a folder for as long as this process lives; None if another has done so.
+
+    Where there are no such locks nobody gets one, and leftovers stay.
+    """
+    if sys.platform == "win32":
+        return None
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+def _remove_leftovers(target: Path) -> None:
+    """Remove the folders of processes that were killed, which hold no lock any more."""
+    for folder in target.parent.glob(f".{glob.escape(target.name)}.*{_ENDING}"):
+        try:
+            lock = _try_lock(folder)
+        except FileNotFoundError:
+            continue  # another process was quicker
+        if lock is None:
+            continue
+        # One that was made this moment may not be locked yet.
+        if time.time() - folder.stat().st_mtime > _SOON_SECONDS or any(folder.iterdir()):
+            if (folder / _REPLACED).exists() and not target.exists():
+                (folder / _REPLACED).rename(target)  # it was killed between the two renames
+            shutil.rmtree(folder, ignore_errors=True)
+        os.close(lock)
 
 
 def _check_free(target: Path, *, overwrite: bool) -> None:
@@ -57,7 +107,7 @@ def _check_free(target: Path, *, overwrite: bool) -> None:
 def _put(source: Path, target: Path, folder: Path) -> None:
     _flush(source)
     if target.is_dir() or (source.is_dir() and target.exists()):
-        target.rename(folder / "replaced")  # a rename cannot replace a folder that is not empty
+        target.rename(folder / _REPLACED)  # a rename cannot replace a folder that is not empty
     source.replace(target)
 
 
