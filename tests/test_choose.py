@@ -225,8 +225,8 @@ def test_the_number_of_workers_fits_the_machine(changes, num_workers):
     [
         ({}, {}, {}, 32),
         ({"rank_cpus": 2}, {}, {}, 32),
-        ({"available_bytes": 10 * GB}, {}, {}, 20),
-        ({"available_bytes": 10 * GB, "rank_cpus": 4, "local_world_size": 2}, {}, {}, 10),
+        ({"available_bytes": 5 * GB}, {}, {}, 20),
+        ({"available_bytes": 5 * GB, "rank_cpus": 4, "local_world_size": 2}, {}, {}, 10),
         ({"max_open_files": 256}, {}, {}, 16),
         ({}, {"num_batches": 12}, {}, 12),
         ({}, {}, {"has_worker_init_fn": True}, 8),

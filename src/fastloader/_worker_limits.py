@@ -13,6 +13,9 @@ _MAX_WAITING = 32
 _WORKER_BYTES = 512 * 1024 * 1024
 """Memory set aside for each worker: an interpreter with torch, and batches under way."""
 
+_PROCESS_BYTES = 256 * 1024 * 1024
+"""The same without batches, whose size is known before workers become more than CPUs."""
+
 _WORKER_FILES = 16
 """Open files that the process should have for each worker: it keeps four, the rest is left."""
 
@@ -57,7 +60,7 @@ def count_waiting(machine: Machine, num_batches: int | None) -> int:
     """
     limits = [
         _MAX_WAITING,
-        machine.available_bytes // (_WORKER_BYTES * machine.local_world_size),
+        machine.available_bytes // (_PROCESS_BYTES * machine.local_world_size),
     ]
     if machine.max_open_files is not None:
         limits.append(machine.max_open_files // _WORKER_FILES)
