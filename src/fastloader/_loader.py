@@ -215,6 +215,7 @@ class FastLoader(ResumableLoader[T_co]):
             chosen_workers=chosen.num_workers if is_automatic else None,
             most_workers=choose_most_workers(machine, traits, given, chosen.num_workers),
             chose_persistence=persistent_workers == "auto",
+            chose_prefetch=prefetch_factor in {"auto", None} and suggested is None,
             budget_bytes=machine.available_bytes // (2 * machine.local_world_size),
         )
         super().__init__(

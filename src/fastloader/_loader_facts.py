@@ -17,6 +17,8 @@ class LoaderFacts:
     """How many there may be then, where they wait more than they compute."""
     chose_persistence: bool
     """Whether it is automatic that workers live on."""
+    chose_prefetch: bool
+    """Whether it is automatic how many batches are made ahead."""
     budget_bytes: int
     """Bound of the memory that batches ahead of the consumer may take."""
     skipped: list[SkippedSample] = field(default_factory=list)

@@ -102,6 +102,7 @@ class WorkerRuns:
                 base_seed=begun.order.start.base_seed,
                 in_order=loader.in_order,
                 prefetch_factor=loader.prefetch_factor,
+                may_deepen=self._facts.chose_prefetch,
                 is_iterable=plan.is_iterable,
                 drop_last=loader.drop_last,
                 timeout_seconds=loader.timeout,

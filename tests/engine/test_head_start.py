@@ -60,6 +60,10 @@ def make_loader():
 
     def make(dataset, **options):
         options = {"num_workers": 2, **options}
+        if options[
+            "num_workers"
+        ]:  # then how many are ahead does not depend on how quick they are
+            options.setdefault("prefetch_factor", 2)
         loaders.append(FastLoader(dataset, 4, **options))
         return loaders[-1]
 

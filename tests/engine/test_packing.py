@@ -36,6 +36,69 @@ def test_a_tensor_made_in_the_slot_is_not_copied():
     assert torch.equal(unpack(packed, slot)["image"], torch.full((4, 1000), 2.0))
 
 
+def make_and_send(writer, value, shape=(4, 100)):
+    tensor = writer.empty(shape, torch.float32)
+    tensor.fill_(value)
+    pack({"image": tensor}, writer)
+    return tensor
+
+
+def test_the_next_batch_of_a_slot_is_made_in_the_tensors_of_the_last_one():
+    writer = SlotWriter(memoryview(bytearray(1 << 16)))
+    first = id(make_and_send(writer, 1.0))
+
+    writer.begin()
+
+    assert id(make_and_send(writer, 2.0)) == first
+
+
+def test_a_tensor_that_somebody_kept_is_not_made_anew():
+    writer = SlotWriter(memoryview(bytearray(1 << 16)))
+    kept = make_and_send(writer, 1.0)
+
+    writer.begin()
+
+    assert make_and_send(writer, 2.0) is not kept
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda tensor: tensor.t_(),
+        lambda tensor: tensor.requires_grad_(),
+        lambda tensor: setattr(tensor, "name_of_it", "x"),
+        lambda tensor: tensor.resize_(2, 3),
+    ],
+    ids=["transposed", "differentiable", "with an attribute", "resized"],
+)
+def test_a_tensor_that_was_changed_is_not_used_again(change):
+    slot = bytearray(1 << 16)
+    writer = SlotWriter(memoryview(slot))
+    tensor = writer.empty((4, 100), torch.float32)
+    change(tensor)
+    pack(tensor, writer)
+    del tensor
+
+    writer.begin()
+    following = writer.empty((4, 100), torch.float32)
+    following.fill_(3.0)
+
+    assert following.shape == (4, 100)
+    assert not following.requires_grad
+    assert not vars(following)
+    assert_same(unpack(pack(following, writer), slot), torch.full((4, 100), 3.0))
+
+
+@given(first=batches, second=batches)
+def test_a_slot_carries_one_batch_after_the_other(first, second):
+    slot = bytearray(1 << 20)
+    writer = SlotWriter(memoryview(slot))
+
+    for batch in (first, second):
+        assert_same(batch, unpack(pack(batch, writer), bytearray(slot)))
+        writer.begin()
+
+
 def test_a_batch_larger_than_its_slot_is_measured():
     batch = [torch.zeros(5000, dtype=torch.uint8), torch.zeros(300, dtype=torch.uint8)]
     writer = SlotWriter(memoryview(bytearray(4096)))

@@ -111,6 +111,7 @@ def start(pool, order, **options):
         "base_seed": 3,
         "in_order": True,
         "prefetch_factor": 2,
+        "may_deepen": False,
         "is_iterable": False,
         "drop_last": False,
         "timeout_seconds": 0,

@@ -21,7 +21,9 @@ CollateMap: TypeAlias = dict[Any, Callable[..., Any]]
 _STOCK_TENSOR = default_collate_fn_map[torch.Tensor]
 _STOCK_ARRAY = default_collate_fn_map[np.ndarray]
 
-_FEW_BYTES = 1 << 16
+_FEW_ELEMENTS = 1 << 15
+"""Torch copies tensors of up to so many by one thread, whatever their number."""
+
 _SERIAL_BYTES = 1 << 21
 _PLAIN = {np.ndarray, np.memmap}
 _NUMPY_DTYPES = frozenset(TORCH_DTYPES.values())
@@ -63,7 +65,7 @@ class _TensorCollate:
     def __init__(self, allocate: Allocator, stock: Callable[..., Any]) -> None:
         self._allocate = allocate
         self._stock = stock
-        self._small_bytes = getattr(allocate, "small_bytes", 0)
+        self._stacked_bytes = getattr(allocate, "stacked_bytes", 0)
 
     def __call__(
         self, batch: Sequence[torch.Tensor], *, collate_fn_map: CollateMap | None = None
@@ -77,7 +79,7 @@ class _TensorCollate:
             or first.is_nested
             or first.is_quantized
             or first.requires_grad
-            or first.nbytes * len(batch) < self._small_bytes  # as fast, without looking at each
+            or self._is_stocks(first, len(batch))
             or set(map(_DTYPE, batch)) != {dtype}
         ):
             return self._stock(batch, collate_fn_map=collate_fn_map)
@@ -92,6 +94,10 @@ class _TensorCollate:
             # Shapes differ, or some tensors are differentiable: an error, or a batch, of torch's.
             return self._stock(batch, collate_fn_map=collate_fn_map)
 
+    def _is_stocks(self, first: torch.Tensor, count: int) -> bool:
+        # As fast, or faster, without looking at each.
+        return first.nbytes * count < self._stacked_bytes and first.numel() <= _FEW_ELEMENTS
+
 
 _DTYPE = attrgetter("dtype")
 _SHAPE = attrgetter("shape")
@@ -100,12 +106,12 @@ _SHAPE = attrgetter("shape")
 def _is_for_one_thread(batch: Sequence[torch.Tensor]) -> bool:
     """Return whether NumPy copies faster than torch, whose threads wait for each other.
 
-    They spin, and where a core is taken by somebody else that takes longer than the copy. Many
-    small tensors are another matter: making arrays of them would cost more.
+    They spin, and where a core is taken by somebody else that takes longer than the copy. For
+    smaller tensors torch uses one thread itself, and needs no arrays of them.
     """
     first = batch[0]
     return (
-        first.nbytes >= _FEW_BYTES
+        first.numel() > _FEW_ELEMENTS
         and first.nbytes * len(batch) <= _SERIAL_BYTES
         and torch.get_num_threads() > 1
         and first.dtype in _NUMPY_DTYPES

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from fastloader.engine._head_start import HeadStart
 from fastloader.engine._lookahead import Lookahead
-from fastloader.engine._messages import LiveState, Reply, Resume, SlotOffer
-from fastloader.engine._pending import Pending, Scope, send_task
+from fastloader.engine._messages import LiveState, Reply, Resume, SlotOffer, Task
+from fastloader.engine._pending import Pending, Scope, assign_task
 from fastloader.engine._pool import WorkerPool, WorkerReply
 from fastloader.engine._run_options import RunOptions
 from fastloader.engine._turns import Turns
@@ -40,7 +40,10 @@ class Dispatch:
         """Tasks whose batches the consumer has not got, in the order in which they were sent."""
         self.early: list[WorkerReply] = []
         """Replies that came before the pass began; to be taken once it has."""
-        self.lookahead = Lookahead(options.prefetch_factor, options.budget_bytes)
+        self._unsent: dict[int, list[Task]] = {}  # by worker
+        self.lookahead = Lookahead(
+            options.prefetch_factor, options.budget_bytes, may_deepen=options.may_deepen
+        )
         head_start = self._take_head_start()
         self.turns = self._make_turns() if head_start is None else head_start.turns
         self.scope = Scope(
@@ -54,24 +57,15 @@ class Dispatch:
             self.early = head_start.replies
 
     def submit(self) -> None:
-        """Send tasks until there are enough under way."""
-        while len(self.pending) < self._limit() and not self.is_ended:
-            worker = self.turns.choose()
-            if worker is None:
-                return
-            try:
-                drawn = next(self._order)
-            except StopIteration:
-                self.is_ended = True
-                self._begin_head_start()
-                break
-            self._send_live_state()
-            number = self.turns.number(worker) if self._options.is_iterable else drawn.number
-            self.pending[number] = send_task(
-                self._pool, self.turns, worker, self.scope, drawn, number
-            )
+        """Send tasks until there are enough under way, if it is time to."""
+        limit = self._limit()
+        try:
+            if self.lookahead.is_due(len(self.pending), limit):
+                self._assign(limit)
+        finally:
+            self._send_assigned()  # also those before the sampler raised an error
         if self._pool.head_start is not None:
-            self._pool.head_start.submit(self._limit() - len(self.pending))
+            self._pool.head_start.submit(limit - len(self.pending))
 
     def offer_larger_slot(self, pending: Pending, reply: Reply) -> None:
         """Lend a slot in which a batch that is made has room.
@@ -130,6 +124,28 @@ class Dispatch:
                 self._pool.arena.give_back(pending.slot)
         self.pending.clear()
 
+    def _assign(self, limit: int) -> None:
+        while len(self.pending) < limit and not self.is_ended:
+            worker = self.turns.choose()
+            if worker is None:
+                return
+            try:
+                drawn = next(self._order)
+            except StopIteration:
+                self.is_ended = True
+                self._begin_head_start()
+                return
+            self._send_live_state()
+            number = self.turns.number(worker) if self._options.is_iterable else drawn.number
+            pending = assign_task(self._pool, self.turns, worker, self.scope, drawn, number)
+            self.pending[number] = pending
+            self._unsent.setdefault(worker, []).append(pending.task)
+
+    def _send_assigned(self) -> None:
+        for worker, tasks in self._unsent.items():
+            self._pool.send(worker, *tasks)
+        self._unsent.clear()
+
     def _make_turns(self) -> Turns:
         return Turns(
             self._pool.options.num_workers,
@@ -170,6 +186,7 @@ class Dispatch:
     def _send_live_state(self) -> None:
         state = self._live_state()
         if state != self._pool.live_state:
+            self._send_assigned()  # these are still of the state before
             self._pool.live_state = state
             for worker in range(self._pool.num_live):
                 self._pool.send(worker, state)

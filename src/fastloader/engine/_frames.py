@@ -123,13 +123,13 @@ class FrameSender:
         """True while bytes wait for room in the pipe."""
         return bool(self._waiting)
 
-    def send(self, message: bytes) -> None:
-        """Send a message, now as far as there is room.
+    def send(self, *messages: bytes) -> None:
+        """Send messages, now as far as there is room; several wake the other side once.
 
         Raises:
             BrokenPipeError: If nobody will read it any more.
         """
-        self._waiting.append(memoryview(_framed(message)))
+        self._waiting.append(memoryview(b"".join(map(_framed, messages))))
         self.flush()
 
     def flush(self) -> None:

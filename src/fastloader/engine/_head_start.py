@@ -5,7 +5,7 @@ from itertools import chain, islice
 from typing import Any, NamedTuple
 
 from fastloader.engine._messages import Reply
-from fastloader.engine._pending import Pending, Scope, send_task
+from fastloader.engine._pending import Pending, Scope, assign_task
 from fastloader.engine._pool import WorkerPool, WorkerReply
 from fastloader.engine._turns import Turns
 from fastloader.sampling._drawn import Drawn
@@ -50,9 +50,11 @@ class HeadStart:
             drawn = next(self._order, None)
             if worker is None or drawn is None:
                 return
-            self.pending[drawn.number] = send_task(
+            pending = assign_task(
                 self._pool, self.turns, worker, self.scope, drawn, drawn.number
             )
+            self.pending[drawn.number] = pending
+            self._pool.send(worker, pending.task)
 
     def keep(self, worker: int, reply: Reply) -> None:
         """Keep a reply until the run begins."""

@@ -5,18 +5,55 @@ import warnings
 __all__ = ["Lookahead"]
 
 
+QUICK_CPU_SECONDS = 1e-3
+QUICK_SECONDS = 4e-3  # on a machine where workers wait for a core
+TINY_BYTES = 1 << 16
+FEWEST_QUICK = 8
+MANY = 8
+FEWEST_TO_GROUP = 4
+
+
 class Lookahead:
     """Bounds what is under way by the number of workers and by memory.
+
+    A message that wakes another process costs more than a tiny batch that is made in microseconds.
+    So more of these are asked for at once: when half of them have come, the tasks of as many others
+    are sent in one message.
 
     Args:
         prefetch_factor: Batches ahead for each worker.
         budget_bytes: Of memory that all of them may take.
+        may_deepen: Whether there may be more of tiny ones.
     """
 
-    def __init__(self, prefetch_factor: int, budget_bytes: int) -> None:
+    def __init__(
+        self, prefetch_factor: int, budget_bytes: int, *, may_deepen: bool = False
+    ) -> None:
         self._prefetch_factor = prefetch_factor
         self._budget_bytes = budget_bytes
+        self._may_deepen = may_deepen
         self._was_told = False
+        self._num_quick = 0  # one after the other
+
+    def note_batch(self, busy_seconds: float, cpu_seconds: float, size_bytes: int) -> None:
+        """Note what a batch has cost, and its size."""
+        is_quick = (
+            cpu_seconds < QUICK_CPU_SECONDS
+            and busy_seconds < QUICK_SECONDS
+            and size_bytes <= TINY_BYTES
+        )
+        self._num_quick = self._num_quick + 1 if is_quick else 0
+
+    def is_due(self, num_under_way: int, limit: int) -> bool:
+        """Return whether it is time to ask for more batches.
+
+        Args:
+            num_under_way: How many have been asked for and have not been taken.
+            limit: How many there may be.
+        """
+        if self._num_quick >= FEWEST_QUICK and self._ahead() >= FEWEST_TO_GROUP:
+            return num_under_way <= limit // 2
+        return num_under_way < limit
 
     def affordable(self, slot_bytes: int) -> int:
         """Return how many batches there is memory for.
@@ -35,7 +72,7 @@ class Lookahead:
             num_workers: That get tasks.
             slot_bytes: Memory of each batch.
         """
-        wanted = self._prefetch_factor * num_workers
+        wanted = self._ahead() * num_workers
         affordable = self.affordable(slot_bytes)
         if affordable >= wanted:
             return wanted
@@ -49,3 +86,7 @@ class Lookahead:
                 stacklevel=2,
             )
         return max(1, affordable)
+
+    def _ahead(self) -> int:
+        deepens = self._may_deepen and self._num_quick >= FEWEST_QUICK
+        return max(MANY, self._prefetch_factor) if deepens else self._prefetch_factor

@@ -68,6 +68,7 @@ Order: TypeAlias = Task | SlotOffer | LiveState | Resume | Leave
 
 _ORDERS: tuple[type[Order], ...] = (Task, SlotOffer, LiveState, Resume, Leave)
 _ORDER_CODES = {kind: code for code, kind in enumerate(_ORDERS)}
+_WITH_SLOT = {_ORDER_CODES[Task], _ORDER_CODES[SlotOffer]}  # as their last field
 
 
 def encode_order(order: Order) -> bytes:
@@ -79,9 +80,9 @@ def encode_order(order: Order) -> bytes:
 def decode_order(message: bytes) -> Order:
     """Turn bytes into an order."""
     code, *fields = pickle.loads(message)
+    if code in _WITH_SLOT:
+        fields[-1] = SlotPlace(*fields[-1])
     order: Order = _ORDERS[code](*fields)
-    if isinstance(order, Task | SlotOffer):
-        return order._replace(slot=SlotPlace(*order.slot))
     return order
 
 

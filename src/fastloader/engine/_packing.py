@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from math import prod
 from multiprocessing.reduction import ForkingPickler
+from sys import getrefcount
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,6 +21,8 @@ __all__ = ["SlotWriter", "pack", "tensor_over", "unpack"]
 
 ALIGNMENT_BYTES = 64
 SMALL_ARRAY_BYTES = 1024  # NumPy arrays up to this stay in the pickle
+
+_UNSHARED = 2  # references to what one container holds, as `getrefcount` counts them
 
 _DTYPES = sorted({v for v in vars(torch).values() if isinstance(v, torch.dtype)}, key=str)
 _DTYPE_CODES = {dtype: code for code, dtype in enumerate(_DTYPES)}
@@ -37,8 +40,10 @@ class _Made(NamedTuple):
 class SlotWriter:
     """Hands out parts of a slot, one after the other, while a batch is made and packed.
 
-    **Processes:** one in each worker. A batch that is larger than the slot is counted to its
-    end, so that `needed_bytes` tells the size of the slot that would hold it.
+    A batch that is larger than the slot is counted to its end, so that `needed_bytes` tells the
+    size of the slot that would hold it.
+
+    **Processes:** in a worker, one for each slot that it writes to now and then.
     """
 
     def __init__(self, slot: memoryview | None) -> None:
@@ -48,6 +53,15 @@ class SlotWriter:
         self.needed_bytes = 0
         self._placed: dict[tuple[int, int], int] = {}
         self._made: dict[int, _Made] = {}  # by identity; what they hold keeps that theirs
+        self._sent: dict[tuple[Any, ...], _Made] = {}  # as they were made, by place and kind
+        self._earlier: dict[tuple[Any, ...], _Made] = {}  # the same, of the batch before
+
+    def begin(self) -> None:
+        """Begin another batch in the slot, over the last one."""
+        self.needed_bytes = 0
+        self._placed.clear()
+        self._made.clear()
+        self._earlier, self._sent = self._sent, {}
 
     @property
     def fits(self) -> bool:
@@ -68,13 +82,14 @@ class SlotWriter:
         offset = self.allocate(count * dtype.itemsize)
         if offset is None:
             return None
-        tensor = tensor_over(self._slot, offset, dtype, shape)
-        self._made[id(tensor)] = _Made(
-            tensor,
-            self.address + offset,
-            (_tensor_at, (offset, _DTYPE_CODES[dtype], shape)),
-        )
-        return tensor
+        place = (offset, _DTYPE_CODES[dtype], shape)
+        # Batches are alike: a tensor that nobody has kept serves once more.
+        made = self._earlier.pop(place, None)
+        if made is None or getrefcount(made.tensor) > _UNSHARED:
+            tensor = tensor_over(self._slot, offset, dtype, shape)
+            made = _Made(tensor, self.address + offset, (_tensor_at, place))
+        self._made[id(made.tensor)] = made
+        return made.tensor
 
     def reduced(self, obj: Any) -> tuple[Any, ...] | None:
         """Return what a tensor from `empty` is unpickled from, if it still is as it was made."""
@@ -88,8 +103,10 @@ class SlotWriter:
             or tensor.dtype is not _DTYPES[made.reduced[1][1]]
             or tensor.requires_grad
             or not tensor.is_contiguous()
+            or vars(tensor)
         ):
             return None
+        self._sent[made.reduced[1]] = made
         return made.reduced
 
     def place_memory(self, address: int, size_bytes: int) -> int | None:

@@ -1,4 +1,4 @@
-"""Tasks that were sent to workers and whose batches the consumer has not got."""
+"""Tasks that workers have and whose batches the consumer has not got."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +9,7 @@ from fastloader.engine._turns import Turns
 from fastloader.sampling._drawn import Drawn
 from fastloader.shm._arena import Slot
 
-__all__ = ["Pending", "Scope", "send_task"]
+__all__ = ["Pending", "Scope", "assign_task"]
 
 
 @dataclass(frozen=True)
@@ -32,10 +32,10 @@ class Pending:
     reply: Reply | None = None
 
 
-def send_task(
+def assign_task(
     pool: WorkerPool, turns: Turns, worker: int, scope: Scope, drawn: Drawn, number: int
 ) -> Pending:
-    """Send a task to a worker, with a slot for its batch.
+    """Make a task for a worker, with a slot for its batch; it is not sent.
 
     Args:
         pool: The workers.
@@ -49,5 +49,4 @@ def send_task(
     indices: Any = drawn.indices
     task = Task(scope.run, number, indices, scope.epoch, scope.base_seed, slot.place)
     turns.begin(worker)
-    pool.send(worker, task)
     return Pending(task, worker, slot, drawn.sampler_state)

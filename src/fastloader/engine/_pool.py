@@ -148,11 +148,11 @@ class WorkerPool:
         """Make workers skip the tasks that wait in their pipes."""
         self._tell_run(self._runs + 1)
 
-    def send(self, worker: int, order: Order) -> None:
-        """Send an order; never waits. To a dead worker nothing is sent."""
+    def send(self, worker: int, *orders: Order) -> None:
+        """Send orders; never waits. To a dead worker nothing is sent."""
         member = self._members[worker]
         try:
-            member.sender.send(encode_order(order))
+            member.sender.send(*map(encode_order, orders))
         except BrokenPipeError:
             return  # its death is reported by `wait`
         if member.sender.has_waiting:

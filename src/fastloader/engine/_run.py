@@ -171,6 +171,9 @@ class PoolRun:
         counters.num_bytes += reply.needed_bytes
         counters.made_batches[worker] += 1
         self._team.note_batch(reply.busy_seconds, reply.cpu_seconds)
+        self._tasks.lookahead.note_batch(
+            reply.busy_seconds, reply.cpu_seconds, reply.needed_bytes
+        )
 
     # Receiving
 

@@ -21,6 +21,8 @@ class RunOptions:
     base_seed: int
     in_order: bool
     prefetch_factor: int
+    may_deepen: bool
+    """Whether more batches may be made ahead while they are tiny."""
     is_iterable: bool
     drop_last: bool
     timeout_seconds: float

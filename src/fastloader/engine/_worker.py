@@ -44,13 +44,15 @@ from fastloader.engine._packing import SlotWriter, pack
 from fastloader.engine._remote_errors import pack_error
 from fastloader.engine._stopwatch import Stopwatch
 from fastloader.errors import UnpicklableError
-from fastloader.shm._arena import ArenaView
+from fastloader.shm._arena import ArenaView, SlotPlace
 from fastloader.shm._memory_file import MemoryFile
 from fastloader.typing import Batch
 
 __all__ = ["RUN_BYTES", "WorkerSetup", "run_worker"]
 
 RUN_BYTES = 8  # at the start of the arena's control page: number of the earliest run in force
+
+MOST_WRITERS = 64  # kept for slots that come again; a loop that keeps batches gets others
 
 
 @dataclass(frozen=True)
@@ -134,6 +136,7 @@ class _Worker:
         self._send = send
         self._arena = ArenaView(setup.arena)
         self._writer = SlotWriter(None)
+        self._writers: dict[SlotPlace, SlotWriter] = {}
         self._fetcher: Fetcher | None = None
         self._run = -1
         self._resume: Resume | None = None
@@ -169,7 +172,8 @@ class _Worker:
                     self._do(task)
                 case SlotOffer(run, number, place):
                     batch, point = self._too_large.pop((run, number))
-                    self._writer = SlotWriter(self._arena.slot(place))
+                    self._writers.clear()  # of smaller slots, which are no longer lent
+                    self._writer = self._writer_of(place)
                     self._reply_with(run, number, batch, point)
                 case LiveState(state, epoch):
                     if epoch is not None:
@@ -184,7 +188,7 @@ class _Worker:
         if task.run < self._earliest_run():
             self._send(Reply(ReplyKind.CANCELLED, task.run, task.number, 0, b""))
             return
-        self._writer = SlotWriter(self._arena.slot(task.slot))
+        self._writer = self._writer_of(task.slot)
         try:
             batch = self._make(task)
             point = self._stream_point(task)
@@ -221,6 +225,16 @@ class _Worker:
         if starts and self._plan.is_iterable and not self._info.was_asked:
             self._answer(ReplyKind.UNSHARDED, task)
         return batch
+
+    def _writer_of(self, place: SlotPlace) -> SlotWriter:
+        writer = self._writers.get(place)
+        if writer is not None:
+            writer.begin()
+            return writer
+        if len(self._writers) >= MOST_WRITERS:
+            self._writers.clear()
+        self._writers[place] = writer = SlotWriter(self._arena.slot(place))
+        return writer
 
     def _earliest_run(self) -> int:
         """Return the number of the run from which on tasks are to be done."""

@@ -1,0 +1,49 @@
+"""How many batches are asked for ahead, and how many at once."""
+
+import pytest
+
+from fastloader.engine._lookahead import Lookahead
+
+TINY = (1e-4, 1e-4, 1000)
+
+
+def after(batches, prefetch_factor=2, *, budget_bytes=1 << 40, may_deepen=True):
+    lookahead = Lookahead(prefetch_factor, budget_bytes, may_deepen=may_deepen)
+    for batch in batches:
+        lookahead.note_batch(*batch)
+    return lookahead
+
+
+def test_each_worker_has_its_prefetch_factor():
+    assert after([]).limit(3, 1 << 20) == 6
+
+
+def test_more_tiny_batches_are_made_ahead():
+    assert after([TINY] * 8).limit(2, 1 << 20) == 16
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [(5e-3, 1e-4, 1000), (2e-3, 2e-3, 1000), (1e-4, 1e-4, 1 << 20)],
+    ids=["waits", "computes", "large"],
+)
+def test_one_other_batch_ends_that(batch):
+    assert after([*[TINY] * 20, batch]).limit(2, 1 << 20) == 4
+
+
+def test_a_number_that_was_chosen_stays():
+    assert after([TINY] * 8, 3, may_deepen=False).limit(2, 1 << 20) == 6
+
+
+def test_memory_bounds_tiny_batches_too():
+    assert after([TINY] * 8, budget_bytes=5 << 20).limit(2, 1 << 20) == 5
+
+
+@pytest.mark.parametrize(("num_under_way", "is_due"), [(16, False), (9, False), (8, True)])
+def test_half_of_the_tiny_batches_are_asked_for_at_once(num_under_way, is_due):
+    assert after([TINY] * 8).is_due(num_under_way, 16) is is_due
+
+
+def test_others_are_asked_for_one_by_one():
+    assert after([]).is_due(3, 4)
+    assert not after([]).is_due(4, 4)
