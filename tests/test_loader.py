@@ -6,6 +6,7 @@ import logging
 import multiprocessing
 import os
 import pickle
+import threading
 import warnings
 
 import numpy as np
@@ -26,7 +27,7 @@ from torch.utils.data import (
 import fastloader
 from fastloader import FastLoader
 from fastloader._machine import read_machine
-from fastloader.errors import EmptyEpochError, SettingsError
+from fastloader.errors import EmptyEpochError, SettingsError, UnpicklableError
 
 AUTOMATIC = {
     "num_workers",
@@ -260,6 +261,18 @@ def test_the_class_can_be_subscripted():
         ({"batch_size": None, "drop_last": True}, ValueError, "batch_size=None"),
         ({"batch_size": 0}, ValueError, "batch_size"),
         ({"no_such_option": 1}, TypeError, "no_such_option"),
+        ({"num_workers": 1.5}, ValueError, "num_workers should be a whole number"),
+        ({"num_workers": None}, ValueError, "num_workers"),
+        ({"prefetch_factor": "2", "num_workers": 1}, ValueError, "prefetch_factor"),
+        ({"timeout": "3", "num_workers": 1}, ValueError, "timeout"),
+        ({"timeout": float("nan"), "num_workers": 1}, ValueError, "timeout"),
+        ({"collate_fn": 3}, ValueError, "collate_fn should be a function"),
+        ({"worker_init_fn": 3}, ValueError, "worker_init_fn should be a function"),
+        ({"batch_transform": 3}, ValueError, "batch_transform should be a function"),
+        ({"device_transform": 3}, ValueError, "device_transform should be a function"),
+        ({"generator": 3}, ValueError, "generator should be a torch.Generator"),
+        ({"seed": 1.5}, ValueError, "seed should be a whole number"),
+        ({"in_order": "yes"}, ValueError, "in_order should be True or False"),
         ({"transport": "pigeon"}, ValueError, "transport"),
         ({"seed": -1}, ValueError, "seed"),
         ({"seed": 1, "generator": torch.Generator()}, ValueError, "generator"),
@@ -327,6 +340,52 @@ def test_single_samples_that_are_read_only_arrive_writable_and_without_a_warning
     assert sample["row"].tolist() == [1, 2, 3, 4]
     assert sample["pair"][0].tolist() == [3, 2, 1, 0]
     assert row.tolist() == [0, 1, 2, 3]
+
+
+@pytest.fixture
+def _other_thread():
+    stop = threading.Event()
+    thread = threading.Thread(target=stop.wait)
+    thread.start()
+    yield
+    stop.set()
+    thread.join()
+
+
+class Locked(Squares):
+    def __init__(self, *parts):
+        super().__init__()
+        self.lock = threading.Lock()
+        self.parts = parts
+
+    def __getitem__(self, index):
+        with self.lock:
+            return super().__getitem__(index)
+
+
+@pytest.mark.multiprocess
+@pytest.mark.usefixtures("_other_thread")
+def test_what_only_a_fork_can_take_along_is_forked_with_a_warning_though_threads_are_alive():
+    loader = FastLoader(Locked(), num_workers=1)
+
+    with pytest.warns(UserWarning, match=r"forked, though other threads.*dataset\.lock"):
+        batches = list(loader)
+
+    assert len(batches) == 10
+
+
+@pytest.mark.usefixtures("_other_thread")
+@pytest.mark.parametrize(
+    ("parts", "options"),
+    [
+        ([threading.current_thread()], {}),
+        ([], {"multiprocessing_context": "forkserver"}),
+    ],
+    ids=["threads of its own", "start method given"],
+)
+def test_what_a_fork_would_not_mend_or_was_not_to_be_is_an_error(parts, options):
+    with pytest.raises(UnpicklableError, match=r"dataset\.lock"):
+        list(FastLoader(Locked(*parts), num_workers=1, **options))
 
 
 @pytest.mark.multiprocess

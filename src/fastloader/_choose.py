@@ -162,8 +162,8 @@ def _suggestion(given: GivenOptions, name: str) -> tuple[Any, str] | None:
 def _check_given(given: GivenOptions) -> None:
     for name in ("num_workers", "timeout"):
         value = getattr(given, name)
-        if value != "auto" and value < 0:
-            raise SettingsError(f"{name} option should be non-negative, but got {value}.")
+        if value != "auto" and not (isinstance(value, int | float) and value >= 0):
+            raise SettingsError(f"{name} option should be non-negative, but got {value!r}.")
     prefetch_factor = given.prefetch_factor
     if prefetch_factor not in {"auto", None} and prefetch_factor < 1:  # type: ignore[operator]
         raise SettingsError(

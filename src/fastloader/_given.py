@@ -3,6 +3,7 @@
 import os
 import warnings
 from multiprocessing.context import BaseContext
+from operator import index
 from typing import Any
 
 import torch
@@ -12,6 +13,8 @@ from fastloader._settings import LoaderSettings
 from fastloader.errors import SettingsError
 
 __all__ = [
+    "as_count",
+    "check_callable",
     "check_choice",
     "check_seed",
     "context_to_use",
@@ -26,8 +29,11 @@ def check_seed(seed: int | None, generator: torch.Generator | None) -> None:
     """Refuse a seed that cannot be one, or one beside a generator.
 
     Raises:
-        SettingsError: If the seed is out of range, or there is a generator too.
+        SettingsError: If the seed is out of range, the generator none, or if
+            there are both.
     """
+    if generator is not None and not isinstance(generator, torch.Generator):
+        raise SettingsError(f"generator should be a torch.Generator, but got {generator!r}.")
     if seed is None:
         return
     if generator is not None:
@@ -38,7 +44,33 @@ def check_seed(seed: int | None, generator: torch.Generator | None) -> None:
         raise SettingsError(f"seed must be from 0 to 2**64 - 1, but got {seed}.")
 
 
-def check_choice(name: str, value: object, choices: tuple[str | None, ...]) -> None:
+def as_count(name: str, value: Any) -> Any:
+    """Return a whole number as an int, also one of NumPy or torch; None and "auto" as they are.
+
+    Raises:
+        SettingsError: If it is anything else.
+    """
+    if value is None or (isinstance(value, str) and value == "auto"):
+        return value
+    try:
+        return index(value)
+    except TypeError:
+        raise SettingsError(
+            f"{name} should be a whole number (an integer value), but got {name}={value!r}."
+        ) from None
+
+
+def check_callable(name: str, value: object) -> None:
+    """Refuse what cannot be called where a function is expected.
+
+    Raises:
+        SettingsError: If `value` is neither callable nor None.
+    """
+    if value is not None and not callable(value):
+        raise SettingsError(f"{name} should be a function or None, but got {value!r}.")
+
+
+def check_choice(name: str, value: object, choices: tuple[str | bool | None, ...]) -> None:
     """Refuse a word that is not one of a few.
 
     Raises:

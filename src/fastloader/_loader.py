@@ -15,6 +15,8 @@ from fastloader._choose import GIVEN, GivenOptions, choose_most_workers, choose_
 from fastloader._epoch import EpochOpener
 from fastloader._epochs import Epochs
 from fastloader._given import (
+    as_count,
+    check_callable,
     check_choice,
     check_seed,
     context_to_use,
@@ -158,7 +160,15 @@ class FastLoader(ResumableLoader[T_co]):
         settings: LoaderSettings | Literal["tuned"] | Auto = "auto",
         **later: Never,
     ) -> None:
+        num_workers = as_count("num_workers", num_workers)
+        prefetch_factor = as_count("prefetch_factor", prefetch_factor)
+        seed = as_count("seed", seed)
         check_seed(seed, generator)
+        check_callable("collate_fn", collate_fn)
+        check_callable("worker_init_fn", worker_init_fn)
+        check_callable("batch_transform", batch_transform)
+        check_callable("device_transform", device_transform)
+        check_choice("in_order", in_order, (True, False, "auto"))
         check_choice("workers", workers, ("processes", "threads", "auto"))
         check_choice("resident", resident, ("device", None))
         check_choice("on_error", on_error, ("raise", "skip"))
@@ -216,6 +226,11 @@ class FastLoader(ResumableLoader[T_co]):
             most_workers=choose_most_workers(machine, traits, given, chosen.num_workers),
             chose_persistence=persistent_workers == "auto",
             chose_prefetch=prefetch_factor in {"auto", None} and suggested is None,
+            may_fork=(
+                multiprocessing_context == "auto"
+                and machine.start_method == "fork"
+                and machine.fork_hazard is None
+            ),
             budget_bytes=machine.available_bytes // (2 * machine.local_world_size),
         )
         super().__init__(

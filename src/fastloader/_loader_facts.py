@@ -19,6 +19,8 @@ class LoaderFacts:
     """Whether it is automatic that workers live on."""
     chose_prefetch: bool
     """Whether it is automatic how many batches are made ahead."""
+    may_fork: bool
+    """Whether workers may be forked where another start method was chosen and cannot work."""
     budget_bytes: int
     """Bound of the memory that batches ahead of the consumer may take."""
     skipped: list[SkippedSample] = field(default_factory=list)

@@ -2,12 +2,16 @@
 
 import logging
 import multiprocessing
+import threading
+import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 
+from fastloader._attributes import walk_attributes
 from fastloader._buffers import Allocator
 from fastloader._epochs import BegunEpoch
 from fastloader._fingerprint import fingerprint
@@ -29,6 +33,7 @@ from fastloader.engine import (
     ThreadSetup,
     WorkerPool,
 )
+from fastloader.errors import UnpicklableError
 from fastloader.stages import MOST_UNDER_WAY, lock_pages
 
 __all__ = ["ProcessRun", "WorkerRuns", "open_thread_run"]
@@ -91,7 +96,7 @@ class WorkerRuns:
         pool = self.keeper.acquire(
             _state_of(loader, plan, device),
             dataset_state,
-            lambda: WorkerPool(plan, pool_options),
+            partial(self._start_pool, plan, pool_options),
             insists=not self._facts.chose_persistence,
         )
         run = PoolRun(
@@ -124,6 +129,22 @@ class WorkerRuns:
             ),
         )
         return ProcessRun(run, pool, partial(self._end, loader, pool, run))
+
+    def _start_pool(self, plan: FetchPlan, options: PoolOptions) -> WorkerPool:
+        try:
+            return WorkerPool(plan, options)
+        except UnpicklableError as error:
+            if not self._facts.may_fork or _has_threads(plan.dataset):
+                raise
+            warnings.warn(
+                "Workers are forked, though other threads are alive, whose locks a fork may "
+                "freeze: workers that start afresh cannot get the dataset. If no batch comes, "
+                f"this is why. {error}",
+                stacklevel=6,
+            )
+            return WorkerPool(
+                plan, replace(options, context=multiprocessing.get_context("fork"))
+            )
 
     def _pool_options(
         self, loader: Any, plan: FetchPlan, begun: BegunEpoch, device: torch.device | None
@@ -163,6 +184,13 @@ class WorkerRuns:
             logger.warning(text)
         keeps = loader.persistent_workers and is_healthy and self.sends_batches
         self.keeper.release(pool, keep=keeps)
+
+
+def _has_threads(dataset: object) -> bool:
+    """Tell whether a dataset has threads of its own, which a forked worker would wait for."""
+    return any(
+        isinstance(value, threading.Thread) for _, value, _ in walk_attributes(dataset, "")
+    )
 
 
 def _state_of(loader: Any, plan: FetchPlan, device: torch.device | None) -> Any:

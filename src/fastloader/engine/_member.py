@@ -21,6 +21,10 @@ __all__ = ["Member", "end_processes"]
 STACK_BYTES = 1 << 16
 STACK_SECONDS = 0.3
 
+_GROUP_SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR2)
+"""Schedulers send these to the whole group of processes. Where the consumer has a handler, to save
+its state, say, it still needs its workers."""
+
 _consumer_descriptors: set[int] = set()
 """This process's ends of the pipes of all pools: a forked worker closes what it inherits."""
 
@@ -46,6 +50,9 @@ class Member:
         task_reader, task_writer = options.context.Pipe(duplex=False)
         reply_reader, reply_writer = options.context.Pipe(duplex=False)
         self._stacks = MemoryFile.create(1)
+        left_alone = tuple(n for n in _GROUP_SIGNALS if callable(signal.getsignal(n)))
+        self.is_deaf = signal.SIGTERM in left_alone
+        """Whether only a kill ends it while it is busy."""
         ends = (task_writer.fileno(), reply_reader.fileno())
         setup = WorkerSetup(
             worker_id=number,
@@ -58,6 +65,7 @@ class Member:
             stacks=self._stacks,
             foreign_descriptors=(*_consumer_descriptors, *ends) if options.forks else (),
             libraries=find_libraries() if options.forks else None,
+            ignored_signals=left_alone,
         )
         self.process: BaseProcess = options.context.Process(  # type: ignore[attr-defined]
             target=run_worker, args=(setup, launch), daemon=True
@@ -113,7 +121,10 @@ def end_processes(staying: Sequence[Member], members: Sequence[Member], seconds:
         seconds: To wait for all of them in all, before those that remain are killed.
     """
     for member in staying:
-        member.process.terminate()
+        if member.is_deaf:
+            member.process.kill()
+        else:
+            member.process.terminate()
     deadline = time.monotonic() + seconds
     for member in members:
         member.process.join(max(0.0, deadline - time.monotonic()))

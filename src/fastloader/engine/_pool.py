@@ -11,6 +11,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from fastloader._busy_clock import read_queued
+from fastloader.engine._at_exit import end_at_exit
 from fastloader.engine._fetch import FetchPlan
 from fastloader.engine._hazards import warn_of_hazards
 from fastloader.engine._launch import inherited_launch, pickled_launch
@@ -81,6 +82,7 @@ class WorkerPool:
         self._runs = -1
         self._abandoned: dict[tuple[int, int], list[Slot]] = {}
         self._is_closed = False
+        end_at_exit(self)
         self._selector = selectors.DefaultSelector()
         self._members: list[Member] = []
         self._leaving: list[Member] = []
@@ -230,8 +232,14 @@ class WorkerPool:
         if self._launch.file is not None:
             self._launch.file.close()
 
+    def end(self) -> None:
+        """End the workers at the exit of the process, which needs nothing else of the pool."""
+        if not self._is_closed and os.getpid() == self._owner_pid:
+            members = [*self._leaving, *self._members]
+            end_processes(members, members, END_SECONDS)
+
     def __del__(self, is_exiting: Callable[[], bool] = sys.is_finalizing) -> None:
-        # At exit multiprocessing has ended the workers, and modules may be gone already.
+        # At exit the workers have ended, and modules may be gone already.
         if hasattr(self, "_is_closed") and not is_exiting():
             self.close()
 

@@ -8,6 +8,12 @@ from fastloader.engine._wording import name_samples
 
 __all__ = ["place_of", "whereabouts"]
 
+_FORKED = (
+    "A forked worker has none of the main process's threads, and the locks that they held stay "
+    "locked. If it waits for one (OpenMP, a thread pool, a lock), set "
+    "multiprocessing_context='forkserver'."
+)
+
 
 def place_of(pool: WorkerPool, pending: Pending) -> str:
     """Say in which worker, batch and epoch something went wrong.
@@ -35,9 +41,10 @@ def whereabouts(pool: WorkerPool, pending: Iterable[Pending]) -> str:
     for one in pending:
         if one.reply is None:
             first.setdefault(one.worker, one)
-    return "\n".join(
+    places = "\n".join(
         f"Worker {worker} (pid {pool.processes[worker].pid}) is to make batch "
         f"{one.task.number}, {name_samples(one.task.indices)}. It is here:\n"
         f"{pool.stack_of(worker)}"
         for worker, one in sorted(first.items())
     )
+    return f"{places}\n{_FORKED}" if places and pool.options.forks else places

@@ -74,6 +74,8 @@ class WorkerSetup:
     """The consumer's ends of all pipes, which a forked worker inherits and must not hold."""
     libraries: ThreadpoolController | None
     """The numerical libraries that a forked worker inherits; None for others."""
+    ignored_signals: tuple[int, ...]
+    """Those that the consumer handles itself."""
 
 
 def run_worker(setup: WorkerSetup, launch: Launch) -> None:
@@ -109,6 +111,8 @@ def _prepare_process(setup: WorkerSetup) -> None:
     # Ctrl-C reaches the whole group: the consumer decides what becomes of its workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    for number in setup.ignored_signals:
+        signal.signal(number, signal.SIG_IGN)
     faulthandler.register(signal.SIGUSR1, file=setup.stacks.fileno(), all_threads=True)
     use_one_thread(setup.libraries)
     keep_all_freed_memory()
