@@ -11,7 +11,7 @@ __all__ = ["FilePixels", "PixelBytes", "PrivatePixels"]
 
 
 class PixelBytes(Protocol):
-    """A block of bytes, zeros at first.
+    """A block of bytes, zeros at first unless all of them will be written.
 
     **Processes:** what a pickle carries differs by kind; the receiver maps or has the bytes.
     """
@@ -28,13 +28,16 @@ class PixelBytes(Protocol):
 class PrivatePixels:
     """Bytes of this process; a pickle holds a copy of them."""
 
-    def __init__(self, num_bytes: int) -> None:
-        """Reserve memory, which is taken when it is written to.
+    def __init__(self, num_bytes: int, *, is_cleared: bool = True) -> None:
+        """Reserve memory.
 
         Args:
             num_bytes: Length.
+            is_cleared: Whether the bytes are zeros, for which the system gives new pages; else
+                they are anything, and pages that were in use before serve again.
         """
-        self._block = np.zeros(num_bytes, np.uint8)
+        make = np.zeros if is_cleared else np.empty
+        self._block = make(num_bytes, np.uint8)
 
     def view(self) -> npt.NDArray[np.uint8]:
         """Return all bytes."""

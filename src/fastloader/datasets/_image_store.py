@@ -25,6 +25,7 @@ from fastloader.cache import (
     open_shared_cache,
 )
 from fastloader.datasets._background_fill import BackgroundFill
+from fastloader.datasets._batch_writer import batch_writer
 from fastloader.errors import SharedMemoryError
 from fastloader.shm import MemoryWriter, ProcessLock, can_send_memory_files
 from fastloader.sources import (
@@ -200,8 +201,29 @@ class ImageStore:
             cache.require(positions, self._decode)
             cache.images.gather(positions, out, scale)
             return
-        unique, inverse = np.unique(np.asarray(positions), return_inverse=True)
-        self._read(unique).gather(inverse.tolist(), out, scale)
+        unique, first, inverse = np.unique(
+            np.asarray(positions), return_index=True, return_inverse=True
+        )
+        if not self._read_into(unique, first, out, scale):
+            self._read(unique).gather(inverse.tolist(), out, scale)
+            return
+        for at in np.flatnonzero(first[inverse] != np.arange(len(out))).tolist():
+            out[at].copy_(out[int(first[inverse[at]])])
+
+    def _read_into(
+        self, positions: Integers, places: Integers, out: torch.Tensor, scale: float | None
+    ) -> bool:
+        """Read the images at ascending positions to places in a batch; False if it cannot be."""
+        codes = set(self._dtype_codes[positions].tolist())
+        dtype = self._dtypes[codes.pop()]
+        write = None if codes else batch_writer(out, dtype, scale)
+        if write is None:
+            return False
+        image_bytes = out[0].numel() * dtype.itemsize
+        self._read_to(positions, places * image_bytes, write)
+        for place in places[~self._is_stored[positions]].tolist():
+            out[place].zero_()
+        return True
 
     def _read(self, positions: Integers) -> PackedImages:
         """Read the images at ascending positions for the moment."""
@@ -209,7 +231,9 @@ class ImageStore:
         if layout.num_bytes > _UNCHECKED_BYTES:
             free_bytes = read_machine().available_bytes
             self._check_room(positions, layout.num_bytes, free_bytes, "in memory")
-        images = PackedImages(layout, PrivatePixels(layout.num_bytes))
+        has_gaps = not self._is_stored[positions].all()
+        pixels = PrivatePixels(layout.num_bytes, is_cleared=has_gaps)
+        images = PackedImages(layout, pixels)
         self._read_to(positions, layout.offsets, images.write)
         return images
 

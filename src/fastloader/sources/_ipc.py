@@ -52,6 +52,7 @@ class IpcTable:
         """Hash of the file's footer, size and time of change."""
         self._opened = OpenedHere(self._open)
         self._copied = OpenedHere(self._map_copy)
+        self._whole = OpenedHere(self._reader)
 
     def __getstate__(self) -> dict[str, Any]:
         return state_without(self, "schema", "_headers")
@@ -75,6 +76,7 @@ class IpcTable:
         """Let go of what this thread has open; it is opened again when needed."""
         self._opened.close()
         self._copied.close()
+        self._whole.close()
 
     def reading(self) -> AbstractContextManager[None]:
         """Turn errors of Arrow into `fastloader.errors.SourceError`, naming the file."""
@@ -116,7 +118,7 @@ class IpcTable:
         sizes = np.diff(self._starts).tolist()
         # Some columns alone are copied, all of a mapped file only where they are decompressed.
         is_mapped = self._location.is_local and not self._is_compressed
-        reader = self._reader(None if is_mapped else [column])
+        reader = self._whole.get() if is_mapped else self._reader([column])
         for number in numbers:
             size = sizes[number]
             images = self._read_batch(reader, number, column, wanted)

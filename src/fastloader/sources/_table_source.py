@@ -207,7 +207,8 @@ class TableSource:
                     # Some formats give all their rows at once: what is made of them should not be.
                     for start in range(0, len(row_numbers), batch_rows):
                         some = slice(start, start + batch_rows)
-                        behind(column[some], row_numbers[some])
+                        if _is_among(row_numbers[some], left).any():
+                            behind(column[some], row_numbers[some])
             left = one.without_pieces()
             if not len(left):
                 return
