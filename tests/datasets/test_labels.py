@@ -45,7 +45,7 @@ def test_a_batch_equals_its_collated_samples(column, mapping, expected, classes)
     labels = Labels.of(column, "here", mapping)
     indices = [1, 0, 1]
 
-    batch = labels.batch(indices)
+    batch = labels.batch(np.array(indices))
 
     collated = default_collate([labels.sample(index) for index in indices])
     torch.testing.assert_close(collated, batch, rtol=0, atol=0)

@@ -66,7 +66,7 @@ class ImageCache:
         """Number of images that are there."""
         return self._board.num_ready
 
-    def require(self, positions: Sequence[int], decode: Decode) -> None:
+    def require(self, positions: Sequence[int] | npt.NDArray[np.int64], decode: Decode) -> None:
         """Return when some images are there: decode them, or wait for those who are at it.
 
         Args:

@@ -92,7 +92,10 @@ class PackedImages:
         return torch.from_numpy(array.reshape(shape))
 
     def gather(
-        self, positions: Sequence[int], out: torch.Tensor, scale: float | None = None
+        self,
+        positions: Sequence[int] | npt.NDArray[np.int64],
+        out: torch.Tensor,
+        scale: float | None = None,
     ) -> None:
         """Copy images into a batch, converting pixel by pixel to its dtype.
 

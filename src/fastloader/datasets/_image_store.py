@@ -90,6 +90,9 @@ class ImageStore:
         self._shapes = table.shapes[rows]
         if channels is not None:
             self._shapes[:, 1] = len(channels)
+        is_uniform = len(rows) > 0 and bool((self._shapes == self._shapes[0]).all())
+        self.common_shape: Integers | None = self._shapes[0] if is_uniform else None
+        """Sizes T, C, Z, Y, X that all images have, if they do."""
         self._dtypes = table.dtypes
         self._dtype_codes = table.dtype_codes[rows]
         self._cache: ImageCache | None = None
@@ -188,7 +191,9 @@ class ImageStore:
             release_memory()
         return has_more
 
-    def gather(self, positions: Sequence[int], out: torch.Tensor, scale: float | None) -> None:
+    def gather(
+        self, positions: Integers | Sequence[int], out: torch.Tensor, scale: float | None
+    ) -> None:
         """Copy images into a batch, converting to its dtype.
 
         Args:

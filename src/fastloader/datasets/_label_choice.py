@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from fastloader.datasets._labels import Labels
@@ -34,9 +36,9 @@ class LabelDict:
         """Return the labels of one sample."""
         return {name: labels.sample(index) for name, labels in self.columns.items()}
 
-    def batch(self, indices: Sequence[int]) -> dict[str, torch.Tensor]:
+    def batch(self, positions: npt.NDArray[np.int64]) -> dict[str, torch.Tensor]:
         """Return the labels of a batch."""
-        return {name: labels.batch(indices) for name, labels in self.columns.items()}
+        return {name: labels.batch(positions) for name, labels in self.columns.items()}
 
 
 def choose_labels(

@@ -5,8 +5,11 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
+from fastloader._buffers import empty_batch
+from fastloader._gather import gather_rows
 from fastloader.errors import SettingsError, SourceError
 from fastloader.sources import ColumnValues
 
@@ -76,9 +79,10 @@ class Labels:
         value = self.values[index]
         return value.clone() if value.is_floating_point() or value.ndim else value.item()
 
-    def batch(self, indices: Sequence[int]) -> torch.Tensor:
-        """Return labels, shape ``(len(indices),)`` or ``(len(indices), K)``."""
-        return self.values[torch.as_tensor(indices, dtype=torch.int64)]
+    def batch(self, positions: npt.NDArray[np.int64]) -> torch.Tensor:
+        """Return labels, shape ``(len(positions),)`` or ``(len(positions), K)``."""
+        out = empty_batch((len(positions), *self.values.shape[1:]), self.values.dtype)
+        return gather_rows(self.values, positions, out)
 
 
 def _is_in(value: Any, mapping: Mapping[Any, Any]) -> bool:

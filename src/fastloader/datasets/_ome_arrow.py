@@ -17,6 +17,7 @@ from fastloader._buffers import empty_batch
 from fastloader._progress_bar import Progress
 from fastloader.cache import default_cache_folder
 from fastloader.datasets._axes import as_stored, choose_axes, sample_shape
+from fastloader.datasets._batched import as_positions
 from fastloader.datasets._image_choice import (
     OnNull,
     choose_channels,
@@ -190,7 +191,7 @@ class OMEArrowDataset(Dataset[Any]):
         Raises:
             ShapeError: If the images are of different shapes.
         """
-        positions = [self._position(index) for index in indices]
+        positions = self._positions(indices)
         images = self._gather_transformed(positions)
         return images if self._labels is None else [images, self._labels.batch(positions)]
 
@@ -267,6 +268,15 @@ class OMEArrowDataset(Dataset[Any]):
             raise IndexError(f"Sample {index} was asked for, but there are {len(self)}.")
         return position
 
+    def _positions(self, indices: Sequence[int]) -> npt.NDArray[np.int64]:
+        positions = as_positions(indices, len(self))
+        if positions is None:
+            return np.array([self._position(index) for index in indices], np.int64)
+        if positions.min() < 0 or positions.max() >= len(self):
+            for index in indices:
+                self._position(index)  # raises at the first that is outside
+        return positions
+
     def _sample(self, position: int) -> Any:
         """Return one image, with `transform`."""
         shape = sample_shape(self._images.shapes[position], self._axes)
@@ -274,10 +284,10 @@ class OMEArrowDataset(Dataset[Any]):
         self._images.gather([position], as_stored(image, self._axes), self._scale)
         return image[0] if self._transform is None else self._transform(image[0])
 
-    def _gather_transformed(self, positions: list[int]) -> Any:
+    def _gather_transformed(self, positions: npt.NDArray[np.int64]) -> Any:
         if self._transform is None:
             return gather_images(self._images, positions, self._axes, self._dtype, self._scale)
-        samples = [self._sample(position) for position in positions]
+        samples = [self._sample(position) for position in positions.tolist()]
         first = samples[0]
         if not isinstance(first, torch.Tensor) or any(
             not isinstance(sample, torch.Tensor)

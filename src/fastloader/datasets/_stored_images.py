@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from fastloader._buffers import empty_batch
@@ -48,13 +49,14 @@ class StoredImages:
         Args:
             indices: Positions from 0, at least one.
         """
-        batch = gather_images(self._images, indices, self._axes, self._dtype, None)
-        return batch if self._labels is None else [batch, self._labels.batch(indices)]
+        positions = np.asarray(indices, np.int64)
+        batch = gather_images(self._images, positions, self._axes, self._dtype, None)
+        return batch if self._labels is None else [batch, self._labels.batch(positions)]
 
 
 def gather_images(
     images: ImageStore,
-    positions: Sequence[int],
+    positions: npt.NDArray[np.int64],
     axes: str,
     dtype: torch.dtype,
     scale: float | None,
@@ -63,7 +65,7 @@ def gather_images(
 
     Args:
         images: The images.
-        positions: Which of them, any order, repeats allowed; at least one.
+        positions: Which of them, any order, repeats allowed; at least one, shape ``(B,)``.
         axes: Axes of a sample.
         dtype: Type of the batch.
         scale: Factor for each pixel after conversion to a floating type.
@@ -71,14 +73,26 @@ def gather_images(
     Raises:
         ShapeError: If they are of different shapes.
     """
-    shapes = images.shapes[np.asarray(positions)]
-    if (shapes != shapes[0]).any():
+    shape = images.common_shape
+    if shape is None:
+        shape = _shape_of_all(images.shapes[positions], axes)
+    batch = empty_batch((len(positions), *sample_shape(shape, axes)), dtype)
+    images.gather(positions, as_stored(batch, axes), scale)
+    return batch
+
+
+def _shape_of_all(shapes: npt.NDArray[np.int64], axes: str) -> npt.NDArray[np.int64]:
+    """Return the shape that images have.
+
+    Raises:
+        ShapeError: If they have several.
+    """
+    first: npt.NDArray[np.int64] = shapes[0]
+    if (shapes != first).any():
         sizes = sorted({sample_shape(shape, axes) for shape in shapes})
         raise ShapeError(
             f"Images of {len(sizes)} shapes cannot be one batch: {', '.join(map(str, sizes))} "
             f"(axes {axes}). Bring them to one with transform=, batch images of one size "
             f"together (`dataset.shapes`), or give the loader a collate_fn."
         )
-    batch = empty_batch((len(positions), *sample_shape(shapes[0], axes)), dtype)
-    images.gather(positions, as_stored(batch, axes), scale)
-    return batch
+    return first
