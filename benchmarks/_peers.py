@@ -22,7 +22,7 @@ from torch.utils.data import (
 from _measurement import CannotRun
 from fastloader import FastLoader
 
-__all__ = ["LOADERS", "OURS", "PEERS", "STOCK", "Epochs", "Factory"]
+__all__ = ["LOADERS", "OURS", "PEERS", "STOCK", "Epochs", "Factory", "import_peer"]
 
 Epochs: TypeAlias = Callable[[], Iterator[Any]]
 Factory: TypeAlias = Callable[[Any, int, int, bool], Epochs]
@@ -31,8 +31,12 @@ _AHEAD = 4
 """Batches that a tuned loader makes ahead, of each worker where it has any."""
 
 
-def _import(name: str, package: str) -> ModuleType:
+def import_peer(name: str, package: str) -> ModuleType:
     """Return a module of a peer.
+
+    Args:
+        name: Of the module.
+        package: That has it, as it is installed.
 
     Raises:
         CannotRun: If it is not installed, or does not work with what is.
@@ -41,7 +45,7 @@ def _import(name: str, package: str) -> ModuleType:
         return importlib.import_module(name)
     except ImportError as error:
         missing = getattr(error, "name", None)
-        if missing and missing.partition(".")[0] == package.replace("-", "_"):
+        if missing and name.startswith(missing):
             raise CannotRun(f"{package} is not installed") from None
         raise CannotRun(f"{package} cannot be imported: {error}") from None
 
@@ -65,7 +69,7 @@ def _stock(
 
 
 def _stateful(dataset: Any, batch_size: int, num_workers: int, shuffle: bool) -> Epochs:
-    module = _import("torchdata.stateful_dataloader", "torchdata")
+    module = import_peer("torchdata.stateful_dataloader", "torchdata")
     return _stock(module.StatefulDataLoader, dataset, batch_size, num_workers, shuffle)
 
 
@@ -100,7 +104,7 @@ def _fetch(dataset: Any, indices: list[int]) -> Any:
 def _nodes(
     method: str, dataset: Any, batch_size: int, num_workers: int, shuffle: bool
 ) -> Epochs:
-    nodes = _import("torchdata.nodes", "torchdata")
+    nodes = import_peer("torchdata.nodes", "torchdata")
     node = nodes.SamplerWrapper(_batches_of(dataset, batch_size, shuffle))
     node = nodes.ParallelMapper(
         node,
@@ -114,7 +118,7 @@ def _nodes(
 
 
 def _spdl_threads(dataset: Any, batch_size: int, num_workers: int, shuffle: bool) -> Epochs:
-    pipeline = _import("spdl.pipeline", "spdl")
+    pipeline = import_peer("spdl.pipeline", "spdl")
     num_threads = max(1, num_workers)
     batches = _batches_of(dataset, batch_size, shuffle)
 
@@ -131,7 +135,7 @@ def _spdl_threads(dataset: Any, batch_size: int, num_workers: int, shuffle: bool
 
 
 def _spdl_processes(dataset: Any, batch_size: int, num_workers: int, shuffle: bool) -> Epochs:
-    loader = _import("spdl.dataloader", "spdl").get_pytorch_dataloader(
+    loader = import_peer("spdl.dataloader", "spdl").get_pytorch_dataloader(
         dataset,
         batch_size=batch_size,
         shuffle=shuffle,
@@ -147,7 +151,7 @@ def _monai(dataset: Any, batch_size: int, num_workers: int, shuffle: bool) -> Ep
     options: dict[str, Any] = {}
     if num_workers:
         options = {"use_thread_workers": True, "prefetch_factor": _AHEAD}
-    loader = _import("monai.data", "monai").ThreadDataLoader(
+    loader = import_peer("monai.data", "monai").ThreadDataLoader(
         dataset,
         batch_size=batch_size,
         shuffle=shuffle,
@@ -188,8 +192,8 @@ def _as_arrays(sample: Any) -> Any:
 def _grain(
     has_processes: bool, dataset: Any, batch_size: int, num_workers: int, shuffle: bool
 ) -> Epochs:
-    grain = _import("grain", "grain")
-    flags = _import("absl.flags", "absl-py").FLAGS
+    grain = import_peer("grain", "grain")
+    flags = import_peer("absl.flags", "absl-py").FLAGS
     if not flags.is_parsed():
         flags(["benchmark"])  # its workers read flags, which are those of no absl program here
     batches = grain.MapDataset.source(_AsArrays(dataset))
@@ -213,7 +217,7 @@ def _hugging_face(dataset: Any, batch_size: int, num_workers: int, shuffle: bool
     columns = getattr(dataset, "columns", None)
     if columns is None:
         raise CannotRun("holds its data in tables of its own, which these are not")
-    datasets = _import("datasets", "datasets")
+    datasets = import_peer("datasets", "datasets")
     features = {
         name: datasets.Array3D(array.shape[1:], str(array.dtype))
         if array.ndim == 4

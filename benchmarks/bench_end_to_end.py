@@ -2,14 +2,20 @@
 
 Question: training steps a second on the device, next to the same steps on one batch that lies
     there already (the limit).
-Held fixed: model, batches of 256, images in random order; a run is one epoch and its clock stops
-    after the device has finished. Loader and model share the machine, as they do in training.
+Held fixed: model, batches of 256, images in random order; a run is two epochs with the start of
+    each, and its clock stops after the device has finished. Loader and model share the machine, as
+    they do in training. Each loader draws its order from a generator of its own, as the only
+    loader of a program would: here they take turns in one process.
     `resnet-float32`, `resnet-uint8`: ResNet-50 in bfloat16, channels last, on 3x224x224 images
     in memory, whose dataset gives one at a time. `cnn-ome-arrow`: a small convolutional network on
-    3x100x100 uint16 images of an OME-Arrow file, decoded once into shared memory.
+    3x100x100 uint16 images of an OME-Arrow file, decoded once into shared memory; Python takes
+    longer to start its kernels than the device to compute them. `cnn-ome-arrow-graph`: the same
+    network with its step captured as a CUDA graph, which leaves the device as the limit.
 Baseline: stock DataLoader with pinned memory and persistent workers, its best over workers.
-Method: `wait_seconds` is what the training loop spent asking for batches, whether or not the device
-    had work left meanwhile; the share of the limit says what that has cost.
+Method: `wait_share` is the part of the time that the training loop spent asking for batches, whether
+    or not the device had work left meanwhile; the share of the limit says what that has cost. "The
+    model, copies beside it" trains on the same batch while as many bytes as the loader would bring
+    are copied from pinned memory: what copies cost a model whatever loader queues them.
 Losing cases: none known; where the model is the limit, all come to the same rate.
 Command: python benchmarks/bench_end_to_end.py --workload resnet-float32
 """
@@ -17,11 +23,11 @@ Command: python benchmarks/bench_end_to_end.py --workload resnet-float32
 import importlib
 import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from itertools import repeat
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -34,6 +40,9 @@ from fastloader.writing import write_images
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 NUM_CLASSES = 10
+NUM_EPOCHS = 2
+
+Step: TypeAlias = Callable[[torch.Tensor, torch.Tensor], None]
 
 
 class Workload(NamedTuple):
@@ -47,13 +56,18 @@ class Workload(NamedTuple):
     stock_workers: tuple[int, ...]
     fast_workers: tuple[int, ...]
     """Besides what is chosen automatically."""
+    can_reside: bool = False
+    """Whether the dataset makes whole batches, and so can be kept on the device."""
+    is_captured: bool = False
+    """Whether the step is a CUDA graph."""
 
 
 WORKLOADS = {
     "resnet-float32": Workload(torch.float32, 224, 2560, 2, (4, 8), (4, 8, 14)),
     "resnet-uint8": Workload(torch.uint8, 224, 2560, 2, (0, 4), ()),
-    "cnn-ome-arrow": Workload(torch.uint16, 100, 8192, 4, (4, 8), ()),
+    "cnn-ome-arrow": Workload(torch.uint16, 100, 8192, 4, (4, 8), (), can_reside=True),
 }
+WORKLOADS["cnn-ome-arrow-graph"] = WORKLOADS["cnn-ome-arrow"]._replace(is_captured=True)
 
 
 class OneByOne(Dataset[Any]):
@@ -76,7 +90,7 @@ def make_dataset(task: str, smoke: bool) -> Dataset[Any]:
     work = workload(task, smoke)
     generator = np.random.default_rng(0)
     shape = (work.num_images, 3, work.side, work.side)
-    if task == "cnn-ome-arrow":
+    if work.can_reside:
         pixels = generator.integers(0, 4096, shape, dtype=np.uint16)
         labels = [number % NUM_CLASSES for number in range(work.num_images)]
         with tempfile.TemporaryDirectory() as folder:
@@ -96,15 +110,20 @@ def workload(task: str, smoke: bool) -> Workload:
 
 
 @cache
-def make_step(task: str, smoke: bool) -> Callable[[torch.Tensor, torch.Tensor], None]:
-    """Return a training step; one model for all loaders."""
+def make_step(task: str, smoke: bool) -> Step:
+    """Return a training step; one model for all loaders.
+
+    Raises:
+        CannotRun: If it cannot be captured here.
+    """
     torch.manual_seed(0)
     torch.backends.cudnn.benchmark = True
-    is_small = smoke or task == "cnn-ome-arrow"
+    work = workload(task, smoke)
+    is_small = smoke or work.can_reside
     net = _small_network() if is_small else _resnet()
     model = net.to(DEVICE, torch.bfloat16, memory_format=torch.channels_last)  # type: ignore[call-overload]
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
-    scale = {torch.uint8: 1 / 255, torch.uint16: 1 / 4095}.get(workload(task, smoke).dtype, 1)
+    scale = {torch.uint8: 1 / 255, torch.uint16: 1 / 4095}.get(work.dtype, 1)
 
     def step(images: torch.Tensor, labels: torch.Tensor) -> None:
         pixels = images.to(torch.bfloat16).to(memory_format=torch.channels_last)
@@ -113,7 +132,49 @@ def make_step(task: str, smoke: bool) -> Callable[[torch.Tensor, torch.Tensor], 
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
 
-    return step
+    if not work.is_captured:
+        return step
+    if DEVICE == "cpu":
+        raise CannotRun("needs a CUDA device for the graph")
+    return _Captured(step, *_first_batch(task, smoke))
+
+
+class _Captured:
+    """A step as a CUDA graph; its batches are copied to where the first one lies.
+
+    The graph writes to the memory of model and optimizer, which only the step keeps.
+    """
+
+    def __init__(self, step: Step, images: torch.Tensor, labels: torch.Tensor) -> None:
+        self._step, self._images, self._labels = step, images, labels
+        side = _make_stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(3):  # lets libraries choose and allocate what a graph cannot
+                step(images, labels)
+        torch.cuda.current_stream().wait_stream(side)
+        self._graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self._graph):
+            step(images, labels)
+
+    def __call__(self, images: torch.Tensor, labels: torch.Tensor) -> None:
+        self._images.copy_(images)
+        self._labels.copy_(labels)
+        self._graph.replay()
+
+
+def _make_stream() -> Any:
+    return torch.cuda.Stream()  # type: ignore[no-untyped-call]
+
+
+def _first_batch(task: str, smoke: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    loader = DataLoader(make_dataset(task, smoke), _batch_size(smoke), shuffle=True)
+    images, labels = next(iter(loader))
+    return images.to(DEVICE), labels.to(DEVICE)
+
+
+def _batch_size(smoke: bool) -> int:
+    return 8 if smoke else 256
 
 
 def _small_network() -> nn.Module:
@@ -143,45 +204,67 @@ def _resnet() -> nn.Module:
     raise CannotRun("needs torchvision or timm for the model")
 
 
-def train(batches: Iterable[Any], step: Callable[[torch.Tensor, torch.Tensor], None]) -> Work:
+def train(epochs: Iterable[Iterable[Any]], step: Step) -> Work:
     """Take a step on each batch and wait for the device."""
-    num_samples, waited, asked = 0, 0.0, time.perf_counter()
-    for images, labels in batches:
-        waited += time.perf_counter() - asked
-        step(
-            images.to(DEVICE, non_blocking=True),
-            labels.to(DEVICE, non_blocking=True),
-        )
-        num_samples += len(images)
+    num_samples, waited, began = 0, 0.0, time.perf_counter()
+    for batches in epochs:
         asked = time.perf_counter()
+        for images, labels in batches:
+            waited += time.perf_counter() - asked
+            step(
+                images.to(DEVICE, non_blocking=True),
+                labels.to(DEVICE, non_blocking=True),
+            )
+            num_samples += len(images)
+            asked = time.perf_counter()
+        waited += time.perf_counter() - asked
     if DEVICE == "cuda":
         torch.cuda.synchronize()
-    return Work(samples=num_samples, values={"wait_seconds": waited})
+    share = waited / (time.perf_counter() - began)
+    return Work(samples=num_samples, values={"wait_share": share})
 
 
 def prepare(kind: str, task: str, workers: int | None, smoke: bool) -> Run:
-    """Return one epoch of training from a loader."""
+    """Return epochs of training from a loader."""
     step, dataset = make_step(task, smoke), make_dataset(task, smoke)
-    batch_size = 8 if smoke else 256
     options: dict[str, Any] = {} if workers is None else {"num_workers": workers}
+    options |= {"shuffle": True, "drop_last": True, "generator": torch.Generator()}
     if kind == "stock":
         options |= {"persistent_workers": bool(workers), "pin_memory": DEVICE == "cuda"}
-        loader: Any = DataLoader(dataset, batch_size, shuffle=True, drop_last=True, **options)
+        loader: Any = DataLoader(dataset, _batch_size(smoke), **options)
     else:
+        resident: Any = "device" if kind == "resident" else None
         loader = FastLoader(
-            dataset, batch_size, shuffle=True, drop_last=True, device=DEVICE, **options
+            dataset, _batch_size(smoke), device=DEVICE, resident=resident, **options
         )
-    return lambda: train(loader, step)
+    return lambda: train(repeat(loader, NUM_EPOCHS), step)
 
 
-def prepare_limit(task: str, smoke: bool) -> Run:
-    """Return as many training steps on one batch that is on the device."""
-    step, dataset = make_step(task, smoke), make_dataset(task, smoke)
-    batch_size = 8 if smoke else 256
-    images, labels = next(iter(DataLoader(dataset, batch_size, shuffle=True)))
-    batch = images.to(DEVICE), labels.to(DEVICE)
-    num_batches = len(dataset) // batch_size  # type: ignore[arg-type]
-    return lambda: train(repeat(batch, num_batches), step)
+def prepare_limit(task: str, copies: bool, smoke: bool) -> Run:
+    """Return as many training steps on one batch that is on the device.
+
+    Raises:
+        CannotRun: If there is no device to copy to.
+    """
+    step = make_step(task, smoke)
+    batch = _first_batch(task, smoke)
+    num_batches = len(make_dataset(task, smoke)) // _batch_size(smoke)  # type: ignore[arg-type]
+    if not copies:
+        return lambda: train([repeat(batch, NUM_EPOCHS * num_batches)], step)
+    if DEVICE == "cpu":
+        raise CannotRun("needs a CUDA device for the copies")
+    return lambda: train([_beside_copies(batch, NUM_EPOCHS * num_batches)], step)
+
+
+def _beside_copies(batch: tuple[torch.Tensor, torch.Tensor], num_batches: int) -> Iterator[Any]:
+    """Yield one batch again and again, with a copy of its size under way each time."""
+    host = batch[0].cpu().pin_memory()
+    targets = [torch.empty_like(batch[0]) for _ in range(2)]
+    side = _make_stream()
+    for number in range(num_batches):
+        with torch.cuda.stream(side):
+            targets[number % 2].copy_(host, non_blocking=True)
+        yield batch
 
 
 def main() -> None:
@@ -193,11 +276,16 @@ def main() -> None:
     task, smoke = arguments.workload, arguments.smoke
     chosen = workload(task, smoke)
     common = {"task": task, "smoke": smoke}
-    benchmark.add("limit: the model alone", prepare_limit, is_limit=True, **common)
+    benchmark.add(
+        "limit: the model alone", prepare_limit, is_limit=True, copies=False, **common
+    )
+    benchmark.add("the model, copies beside it", prepare_limit, copies=True, **common)
     for workers in (2,) if smoke else chosen.stock_workers:
         name = f"stock, {workers} workers"
         benchmark.add(name, prepare, group="stock", kind="stock", workers=workers, **common)
     benchmark.add("FastLoader, automatic", prepare, kind="fast", workers=None, **common)
+    if chosen.can_reside:
+        benchmark.add("FastLoader, resident", prepare, kind="resident", workers=0, **common)
     for workers in () if smoke else chosen.fast_workers:
         benchmark.add(
             f"FastLoader, {workers} workers", prepare, kind="fast", workers=workers, **common
