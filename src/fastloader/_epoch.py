@@ -20,12 +20,13 @@ from fastloader._ranks import read_ranks
 from fastloader._residence import Residence
 from fastloader._seeding import DrawScope
 from fastloader._staging import allocator, device_of, made_here, staged
+from fastloader._standby import StandbyKeeper
 from fastloader._torch_internals import index_sampler, reported_length
 from fastloader._worker_runs import WorkerRuns, open_thread_run
 from fastloader.datasets._batched import as_batched
 from fastloader.datasets._resident import preferred_residence
 from fastloader.engine import BatchMaker, Deliveries, FetchPlan, RunCounters
-from fastloader.stages import BatchStream
+from fastloader.stages import BatchStream, CopySeconds
 from fastloader.stats import count_samples
 from fastloader.typing import Batch
 
@@ -48,6 +49,8 @@ class EpochOpener:
         self.keeper = self._worker_runs.keeper
         """Keeps the workers that live on."""
         weakref.finalize(loader, self.keeper.retire).atexit = False
+        self._standby = StandbyKeeper()
+        weakref.finalize(loader, self._standby.close).atexit = False
         self._buffers = BufferPool()
         self._habits = DrawingHabits()
         self.residence = Residence()
@@ -70,7 +73,23 @@ class EpochOpener:
             if stream is not None:
                 return _iterator(loader, begun, deliveries, stream, began)
             loader.stats.note_fallback(f"not resident: {self.residence.obstacle}")
+        seconds = loader.stats.copy_seconds_of_pass()
         allocate = allocator(loader, device, self._buffers)
+        if loader.num_workers > 0 and loader.workers == "threads":
+            threads = open_thread_run(loader, plan, allocate, begun, deliveries, self._facts)
+            return _iterator(
+                loader,
+                begun,
+                deliveries,
+                staged(threads, loader, device, seconds),
+                began,
+                counters=threads.counters,
+                copy_seconds=seconds,
+            )
+        is_made_here = loader.num_workers == 0 or not self._worker_runs.sends_batches
+        standby = None
+        if is_made_here and plan.batched is not None and device is not None:
+            standby = self._standby.lend()
         maker = BatchMaker(
             plan,
             allocate,
@@ -78,33 +97,26 @@ class EpochOpener:
             rank=read_ranks().rank,
             skipped=self._facts.skipped,
             habits=self._habits,
-            crew=Crew(torch.get_num_threads() - 1),
+            crew=Crew(torch.get_num_threads() - 1) if standby is None else standby.crew,
+            ends_crew=standby is None,
             point=begun.stream_points.get(0),
             remind=begun.remind,
         )
-        if loader.num_workers > 0 and loader.workers == "threads":
-            threads = open_thread_run(loader, plan, allocate, begun, deliveries, self._facts)
-            return _iterator(
-                loader,
-                begun,
-                deliveries,
-                staged(threads, loader, device),
-                began,
-                counters=threads.counters,
-            )
-        if loader.num_workers == 0 or not self._worker_runs.sends_batches:
-            stream = made_here(loader, plan, maker, begun.order.batches, deliveries, device)
-            return _iterator(loader, begun, deliveries, stream, began)
+        if is_made_here:
+            order = begun.order.batches
+            stream = made_here(loader, plan, maker, order, deliveries, device, standby, seconds)
+            return _iterator(loader, begun, deliveries, stream, began, copy_seconds=seconds)
         opened = self._worker_runs.open(loader, plan, maker, begun, deliveries, device)
         return _iterator(
             loader,
             begun,
             deliveries,
-            staged(opened.run, loader, device),
+            staged(opened.run, loader, device, seconds),
             began,
             processes=opened.pool.processes,
             on_end=opened.on_end,
             counters=opened.run.counters,
+            copy_seconds=seconds,
         )
 
 
@@ -118,6 +130,7 @@ def _iterator(
     processes: Sequence[BaseProcess] = (),
     on_end: Callable[[bool], None] | None = None,
     counters: RunCounters | None = None,
+    copy_seconds: CopySeconds | None = None,
 ) -> LoaderIterator:
     return LoaderIterator(
         stream,
@@ -135,6 +148,7 @@ def _iterator(
             num_warm_up=loader.num_workers * (loader.prefetch_factor or 1),
             counters=counters,
             queue=stream.queue,
+            copy_seconds=copy_seconds,
         ),
         count=_sample_counter(loader),
         renew=partial(_renewed, loader),

@@ -174,7 +174,8 @@ class _Look:
             arrays = tuple(getattr(attributes["_mgr"], "arrays", ()))
             return id(obj), tuple(self.at(array, 1) for array in arrays)
         slots = slots_of(obj) if is_own_code(type(obj)) else ()  # libraries cache in theirs
-        is_live = isinstance(obj, LiveDataset)
+        # Asked for by name first: checking a protocol takes longer than all the rest.
+        is_live = hasattr(obj, "live_state") and isinstance(obj, LiveDataset)
         values = tuple(
             (name, self.at(value, depth - 1))
             for name, value in (*attributes.items(), *slots)

@@ -7,7 +7,7 @@ from typing import cast
 import torch
 from threadpoolctl import ThreadpoolController
 
-__all__ = ["without_openmp"]
+__all__ = ["limit_openmp", "without_openmp"]
 
 
 def without_openmp() -> AbstractContextManager[object]:
@@ -21,6 +21,16 @@ def without_openmp() -> AbstractContextManager[object]:
     return cast(
         "AbstractContextManager[object]", _libraries().limit(limits=1, user_api="openmp")
     )
+
+
+def limit_openmp(num_threads: int) -> None:
+    """Let what this thread calls from now on use fewer threads; torch's own number stays.
+
+    Args:
+        num_threads: At most, this one included.
+    """
+    torch.get_num_threads()  # as above
+    _libraries().limit(limits=num_threads, user_api="openmp")
 
 
 @cache

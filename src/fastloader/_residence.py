@@ -10,6 +10,7 @@ from fastloader._seeding import DrawScope, draw_scope
 from fastloader.datasets._resident import NotResidentError, ResidentData, make_resident
 from fastloader.engine import Deliveries, FetchPlan, MergedRun
 from fastloader.sampling._drawn import DrawnBatches
+from fastloader.sampling._uploaded import UploadedOrder
 from fastloader.stages import BatchStream, ResidentStream
 from fastloader.typing import Batch
 
@@ -58,7 +59,8 @@ class Residence:
             self._state = state
         if device is None:
             return None
-        return ResidentStream(MergedRun(_Taker(self._kept, scope), order, deliveries), device)
+        taker, uploaded = _Taker(self._kept, scope), UploadedOrder(order, device)
+        return ResidentStream(MergedRun(taker, uploaded, deliveries), device)
 
     def _tell(self, obstacle: str, level: int) -> None:
         if self.obstacle != obstacle:

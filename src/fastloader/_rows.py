@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from fastloader.typing import Batch
@@ -14,8 +16,8 @@ class Merged(NamedTuple):
     """Batches that were made in one call, one after the other along the first axis."""
 
     batch: Batch
-    lengths: list[int]
-    """Samples in each."""
+    lengths: npt.NDArray[np.int64]
+    """Samples in each; an array, which stages that map tensors take for one thing."""
 
 
 def has_rows(batch: Batch, num_rows: int) -> bool:

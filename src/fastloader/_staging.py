@@ -5,10 +5,18 @@ from typing import Any
 import torch
 
 from fastloader._buffers import Allocator, BufferPool
+from fastloader._standby import Standby
 from fastloader.datasets._batched import has_independent_rows
 from fastloader.engine import BatchMaker, Deliveries, FetchPlan, InProcessRun, MergedRun
 from fastloader.sampling._drawn import DrawnBatches
-from fastloader.stages import BatchStream, CutStream, PinnedStream, copied_ahead, copied_to
+from fastloader.stages import (
+    BatchStream,
+    CopySeconds,
+    CutStream,
+    PinnedStream,
+    copied_ahead,
+    copied_to,
+)
 
 __all__ = ["allocator", "device_of", "made_here", "staged"]
 
@@ -58,6 +66,8 @@ def made_here(
     order: DrawnBatches,
     deliveries: Deliveries,
     device: torch.device | None,
+    standby: Standby | None,
+    seconds: CopySeconds | None,
 ) -> BatchStream:
     """Return the stream of an epoch without workers.
 
@@ -68,9 +78,11 @@ def made_here(
         order: The batches to make, one after the other.
         deliveries: Takes what became of them.
         device: Where they are copied to, if anywhere.
+        standby: Threads for whole batches that are copied to a device, given back at the end.
+        seconds: Takes how long each copy took, if that is wanted.
     """
-    if plan.batched is None or device is None:
-        return staged(InProcessRun(maker, order, deliveries), loader, device)
+    if plan.batched is None or device is None or standby is None:
+        return staged(InProcessRun(maker, order, deliveries), loader, device, seconds)
     merges = (
         plan.on_error == "raise"
         and plan.batch_transform is None
@@ -78,21 +90,27 @@ def made_here(
     )
     if not merges:
         run = InProcessRun(maker, order, deliveries)
-        return copied_ahead(run, device, GATHERED_AHEAD)
+        return copied_ahead(run, device, GATHERED_AHEAD, standby, seconds)
     merged = MergedRun(maker, order, deliveries)
-    return CutStream(copied_ahead(merged, device, GATHERED_AHEAD))
+    return CutStream(copied_ahead(merged, device, GATHERED_AHEAD, standby, seconds))
 
 
-def staged(stream: BatchStream, loader: Any, device: torch.device | None) -> BatchStream:
+def staged(
+    stream: BatchStream,
+    loader: Any,
+    device: torch.device | None,
+    seconds: CopySeconds | None,
+) -> BatchStream:
     """Return a stream of the same batches, pinned or on the device if they are to be.
 
     Args:
         stream: The batches as they were made.
         loader: The loader, for its options as they are now.
         device: Where they are copied to, if anywhere.
+        seconds: Takes how long each copy took, if that is wanted.
     """
     if device is not None:
-        return copied_to(stream, device)
+        return copied_to(stream, device, seconds)
     if loader.pin_memory and torch.accelerator.is_available():
         return PinnedStream(stream)
     return stream

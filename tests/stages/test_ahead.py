@@ -4,9 +4,17 @@ import threading
 
 import pytest
 
+from fastloader._standby import Standby, StandbyKeeper
 from fastloader.stages._ahead import AheadStream
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
+
+
+@pytest.fixture
+def keeper():
+    keeper = StandbyKeeper()
+    yield keeper
+    keeper.close()
 
 
 class Counted:
@@ -44,16 +52,16 @@ def all_of(stream):
             return found
 
 
-def test_batches_keep_their_order():
-    stream = AheadStream(Counted(20), depth=3)
+def test_batches_keep_their_order(keeper):
+    stream = AheadStream(Counted(20), 3, Standby(keeper))
 
     assert all_of(stream) == list(range(1, 21))
     stream.close()
 
 
-def test_no_more_than_the_depth_is_made_ahead():
+def test_no_more_than_the_depth_is_made_ahead(keeper):
     source = Counted(20)
-    stream = AheadStream(source, depth=2)
+    stream = AheadStream(source, 2, Standby(keeper))
 
     next(stream)
     stream.close()
@@ -62,9 +70,9 @@ def test_no_more_than_the_depth_is_made_ahead():
     assert source.is_closed
 
 
-def test_the_source_is_used_by_one_other_thread_alone():
+def test_the_source_is_used_by_one_other_thread_alone(keeper):
     source = Counted(20)
-    stream = AheadStream(source, depth=2)
+    stream = AheadStream(source, 2, Standby(keeper))
     all_of(stream)
     stream.close()
 
@@ -72,8 +80,8 @@ def test_the_source_is_used_by_one_other_thread_alone():
     assert threading.get_ident() not in source.threads
 
 
-def test_an_error_comes_at_its_batch_and_the_rest_after_it():
-    stream = AheadStream(Counted(4, error_at=2), depth=2)
+def test_an_error_comes_at_its_batch_and_the_rest_after_it(keeper):
+    stream = AheadStream(Counted(4, error_at=2), 2, Standby(keeper))
 
     assert next(stream) == 1
     with pytest.raises(KeyError, match="label"):

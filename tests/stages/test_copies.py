@@ -1,12 +1,14 @@
 """Copies keep the order of their batches, and what they read until they are over."""
 
 import threading
+from collections import deque
 from contextlib import nullcontext
 
 import pytest
 import torch
 
 from fastloader._queue_state import QueueState
+from fastloader._standby import Standby, StandbyKeeper
 from fastloader.stages import MOST_UNDER_WAY, copied_ahead, copied_to
 
 CPU = torch.device("cpu")
@@ -23,6 +25,14 @@ class Device:
         device = self
 
         class Event:
+            def __init__(self, enable_timing=False):
+                self.has_time = enable_timing
+
+            def elapsed_time(self, other):
+                assert self.has_time
+                assert other.has_time
+                return 2.5
+
             def record(self, _stream):
                 device.copied_in.add(threading.get_ident())
 
@@ -86,11 +96,18 @@ def device(monkeypatch):
     return fake
 
 
+@pytest.fixture
+def keeper():
+    keeper = StandbyKeeper()
+    yield keeper
+    keeper.close()
+
+
 @pytest.fixture(params=["by the consumer", "by a thread"])
-def copied(request):
+def copied(request, keeper):
     if request.param == "by the consumer":
         return copied_to
-    return lambda source, device: copied_ahead(source, device, 2)
+    return lambda source, device: copied_ahead(source, device, 2, Standby(keeper))
 
 
 def numbers_of(stream):
@@ -101,7 +118,7 @@ def numbers_of(stream):
             return
 
 
-def test_batches_come_in_order(device, copied, no_leaks):
+def test_batches_come_in_order(no_leaks, device, copied):
     source = Source(20)
     stream = copied(source, CPU)
 
@@ -111,7 +128,7 @@ def test_batches_come_in_order(device, copied, no_leaks):
     assert source.is_closed
 
 
-def test_a_stream_can_be_left(device, copied, no_leaks):
+def test_a_stream_can_be_left(no_leaks, device, copied):
     source = Source(20)
     stream = copied(source, CPU)
     next(stream)
@@ -153,11 +170,21 @@ def test_what_is_over_is_let_go(device, copied):
     stream.close()
 
 
-def test_a_thread_copies_and_the_consumer_waits_for_the_copies(device):
-    stream = copied_ahead(Source(5), CPU, 2)
+def test_a_thread_copies_and_the_consumer_waits_for_the_copies(device, keeper):
+    stream = copied_ahead(Source(5), CPU, 2, Standby(keeper))
 
     list(numbers_of(stream))
     stream.close()
 
     assert device.waited_in == {threading.get_ident()}
     assert threading.get_ident() not in device.copied_in
+
+
+def test_copies_are_timed_where_that_is_asked_for(device):
+    seconds = deque()
+    stream = copied_to(Source(5), CPU, seconds)
+
+    list(numbers_of(stream))
+    stream.close()
+
+    assert list(seconds) == [0.0025] * 5

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import time
 import warnings
 
 import pytest
@@ -179,7 +180,7 @@ def test_memory_that_cannot_be_locked_is_copied_all_the_same(monkeypatch, caplog
         # Of memory that is not there: what CUDA says then must not reach who comes next.
         return lock_pages(1 << 46, size_bytes)
 
-    monkeypatch.setattr("fastloader._epoch.lock_pages", refuse)
+    monkeypatch.setattr("fastloader._worker_runs.lock_pages", refuse)
     loader = FastLoader(Images(64, shape=(3, 224, 224)), 4, num_workers=2, device="cuda")
 
     with caplog.at_level(logging.WARNING):
@@ -188,6 +189,54 @@ def test_memory_that_cannot_be_locked_is_copied_all_the_same(monkeypatch, caplog
                 assert torch.equal(images[:, 0, 0, 0], labels.float())
 
     assert caplog.text.count("cannot be locked") == 1
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_copies_are_timed_by_their_events(num_workers):
+    loader = FastLoader(
+        Images(64, shape=(3, 64, 64)), 4, num_workers=num_workers, device="cuda"
+    )
+    list(loader)
+    assert loader.stats.snapshot().copy_p50_seconds is None
+
+    loader.stats.also_measure(copies=True)
+    list(loader)
+    snapshot = loader.stats.snapshot()
+
+    assert 0 < snapshot.copy_p50_seconds <= snapshot.copy_max_seconds < 1
+
+
+def test_the_share_of_time_that_the_gpu_is_busy_is_told():
+    pytest.importorskip("pynvml")
+    loader = FastLoader(Images(8), 4, num_workers=0, device="cuda")
+    loader.stats.also_measure(gpu=True)
+    list(loader)
+    matrix = torch.rand(4096, 4096, device="cuda")
+
+    deadline = time.monotonic() + 10
+    while (share := loader.stats.snapshot().gpu_share) == 0 and time.monotonic() < deadline:
+        for _ in range(50):
+            matrix = (matrix @ matrix).clamp(0, 1)
+        torch.cuda.synchronize()
+
+    assert 0 < share <= 1
+
+
+def test_resident_subsets_arrive_in_stocks_order():
+    _, data = make_tensors(3_000)
+    subset = torch.utils.data.Subset(data, range(2_999, 0, -2))
+    loader = FastLoader(
+        subset, 64, shuffle=True, device="cuda", resident="device", generator=generator()
+    )
+    stock = torch.utils.data.DataLoader(subset, 64, shuffle=True, generator=generator())
+
+    for (batch, labels), (wanted, numbers) in zip(loader, stock, strict=True):
+        assert torch.equal(labels.cpu(), numbers)
+        assert torch.equal(batch.cpu(), wanted)
+
+
+def generator():
+    return torch.Generator().manual_seed(7)
 
 
 @pytest.mark.stress

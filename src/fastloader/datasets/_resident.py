@@ -18,6 +18,7 @@ from fastloader.datasets._tensor_rows import order_in_memory
 from fastloader.datasets._wrapper import DatasetWrapper
 from fastloader.errors import SettingsError
 from fastloader.sampling._compact import IndexArray
+from fastloader.sampling._uploaded import UploadedIndices
 from fastloader.typing import Batch, BatchedDataset
 
 __all__ = [
@@ -71,7 +72,7 @@ def make_resident(batched: BatchedDataset, device: torch.device) -> ResidentData
         NotResidentError: If the samples are not tensors of one shape, or do not fit.
     """
     if isinstance(batched, SubsetRows):
-        return _Subset(batched.chosen, make_resident(batched.base, device))
+        return _Subset(batched.chosen, make_resident(batched.base, device), device)
     if isinstance(batched, WrappedRows):
         return _Wrapped(batched.wrapper, make_resident(batched.base, device))
     if isinstance(batched, StoredRows):
@@ -116,12 +117,16 @@ class _Converted(ResidentData):
 
 
 class _Subset(ResidentData):
-    def __init__(self, chosen: Sequence[int], base: ResidentData) -> None:
+    def __init__(self, chosen: Sequence[int], base: ResidentData, device: torch.device) -> None:
         self._chosen = np.asarray(chosen, dtype=np.int64)
+        self._on_device = torch.from_numpy(self._chosen).to(device)
         self._base = base
 
     def take(self, indices: Sequence[Any]) -> Batch:
-        return self._base.take(IndexArray(self._chosen[_positions(indices, len(self._chosen))]))
+        positions = _positions(indices, len(self._chosen))
+        if isinstance(indices, UploadedIndices):
+            return self._base.take(indices.mapped(self._chosen, self._on_device))
+        return self._base.take(IndexArray(self._chosen[positions]))
 
 
 class _Wrapped(ResidentData):
@@ -148,9 +153,12 @@ class _Columns(ResidentData):
             self._columns = _read_columns(batched, device)
 
     def take(self, indices: Sequence[Any]) -> Batch:
-        index = torch.from_numpy(_positions(indices, self._length))
-        if self._device.type != "cpu":
-            index = index.pin_memory().to(self._device, non_blocking=True)
+        positions = _positions(indices, self._length)
+        index = indices.on_device() if isinstance(indices, UploadedIndices) else None
+        if index is None:
+            index = torch.from_numpy(positions)
+            if self._device.type != "cpu":
+                index = index.pin_memory().to(self._device, non_blocking=True)
         return _map_columns(self._columns, lambda column: column.take(index))
 
 

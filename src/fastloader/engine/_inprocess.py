@@ -48,7 +48,8 @@ class BatchMaker:
         rank: Of this process in the run.
         skipped: Takes the samples that were left out.
         habits: What earlier epochs have shown of the dataset's draws.
-        crew: Lent to datasets that make whole batches; ended by `close`.
+        crew: Lent to datasets that make whole batches.
+        ends_crew: Whether `close` ends its threads.
         point: Where an iterable dataset goes on.
         remind: Tells the dataset which epoch it is, before each batch.
     """
@@ -63,6 +64,7 @@ class BatchMaker:
         skipped: list[SkippedSample],
         habits: DrawingHabits | None = None,
         crew: Crew | None = None,
+        ends_crew: bool = True,
         point: StreamPoint | None = None,
         remind: Callable[[], None] = lambda: None,
     ) -> None:
@@ -72,6 +74,7 @@ class BatchMaker:
         self._isolation = BatchIsolation(scope.seed, scope.epoch, rank, habits=habits)
         self._skipped = skipped
         self._crew = crew
+        self._ends_crew = ends_crew
         self._point = point
         self._remind = remind
         self._fetcher: Fetcher | None = None
@@ -116,8 +119,8 @@ class BatchMaker:
         return None if self._fetcher is None else self._fetcher.stream_point(number)
 
     def close(self) -> None:
-        """End the crew's threads."""
-        if self._crew is not None:
+        """End the crew's threads, if that is asked for."""
+        if self._crew is not None and self._ends_crew:
             self._crew.close()
 
     def _read_again(self, point: StreamPoint, indices: Any, num_samples: int) -> Fetcher:

@@ -1,7 +1,6 @@
 """One pass over the data in the calling process, several small batches at a time."""
 
 from collections import deque
-from itertools import islice
 from typing import Any, Protocol
 
 import numpy as np
@@ -13,13 +12,14 @@ from fastloader.engine._delivery import Deliveries, Delivery
 from fastloader.engine._fetch import AllSkippedError
 from fastloader.sampling._compact import IndexArray, IndexList
 from fastloader.sampling._drawn import Drawn, DrawnBatches
+from fastloader.sampling._uploaded import UploadedOrder, join_uploaded
 from fastloader.typing import Batch
 
 __all__ = ["Maker", "MergedRun"]
 
-MERGED_BYTES = 16 << 20
-"""Of batches made in one call: far more than what each call costs by itself, and little to keep
-alive for somebody who keeps one batch of them."""
+MERGED_BYTES = 64 << 20
+"""Of batches made in one call: far more than what each call costs by itself, also where a training
+loop takes turns with it for the interpreter, and little of a device's memory."""
 
 MOST_MERGED = 64
 
@@ -48,10 +48,16 @@ class MergedRun(OnDemand):
         deliveries: Takes what became of them.
     """
 
-    def __init__(self, maker: Maker, order: DrawnBatches, deliveries: Deliveries) -> None:
+    def __init__(
+        self,
+        maker: Maker,
+        order: DrawnBatches | UploadedOrder,
+        deliveries: Deliveries,
+    ) -> None:
         self._maker = maker
         self._order = order
-        order.makes_lists = False  # which takes longer than all else that a small batch costs
+        if isinstance(order, DrawnBatches):
+            order.makes_lists = False  # which takes longer than all else a small batch costs
         self._deliveries = deliveries
         self._num_merged = 1
         self._knows_size = False
@@ -67,7 +73,7 @@ class MergedRun(OnDemand):
             if self._single:
                 wanted = [self._single.popleft()]
             else:
-                wanted = list(islice(self._order, self._num_merged))
+                wanted = self._order.take(self._num_merged)
                 if not wanted:
                     raise StopIteration
             if made := self._make(wanted):
@@ -103,7 +109,7 @@ class MergedRun(OnDemand):
             fitting = MERGED_BYTES // max(1, count_bytes(batch))
             self._num_merged = min(max(1, fitting), MOST_MERGED)
         self._deliver(wanted, has_batch=True)
-        return [Merged(batch, lengths)]
+        return [Merged(batch, np.array(lengths))]
 
     def _deliver(self, wanted: list[Drawn], *, has_batch: bool) -> None:
         self._deliveries.extend(
@@ -122,6 +128,8 @@ def _join_indices(wanted: list[Any]) -> Any:
     """Return the indices of several batches as those of one."""
     if len(wanted) == 1:
         return wanted[0]
+    if (uploaded := join_uploaded(wanted)) is not None:
+        return uploaded
     if all(isinstance(indices, IndexArray | IndexList) for indices in wanted):
         return IndexArray(np.concatenate([indices.array for indices in wanted]))
     return [index for indices in wanted for index in indices]

@@ -219,6 +219,9 @@ def _cut(chunks: Iterator[_Indices], size: int) -> Iterator[IndexArray]:
     """Cut a stream of arrays into batches, asking for a chunk no sooner than it is needed."""
     chunk = np.empty(0, dtype=np.int64)
     while True:
+        while len(chunk) >= size:
+            yield IndexArray(chunk[:size])
+            chunk = chunk[size:]
         parts, missing = [], size
         while missing:
             if not len(chunk):

@@ -3,6 +3,7 @@
 import logging
 import pickle
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any, NamedTuple
 
 from fastloader.sampling._compact import IndexArray, IndexList
@@ -45,7 +46,8 @@ class DrawnBatches:
         self._indices = indices
         self._number = first_number
         self._done = done
-        self._sampler = sampler if isinstance(sampler, Stateful) else None
+        is_stateful = hasattr(sampler, "state_dict") and isinstance(sampler, Stateful)
+        self._sampler = sampler if is_stateful else None
         self.final_state: bytes | None = None
         """The pickled state of the sampler at the end of the order."""
         self.makes_lists = True
@@ -72,6 +74,22 @@ class DrawnBatches:
             self._number += 1
             if number not in self._done:
                 return Drawn(number, indices, self._state())
+
+    def take(self, count: int) -> list[Drawn]:
+        """Return the next batches, fewer at the end of the order.
+
+        Args:
+            count: How many.
+        """
+        if self._sampler is not None or self._done or self.makes_lists:
+            return list(islice(self, count))
+        numbers = range(self._number, self._number + count)
+        drawn = [
+            Drawn(number, indices, None)
+            for number, indices in zip(numbers, self._indices, strict=False)
+        ]
+        self._number += len(drawn)
+        return drawn
 
     def _state(self) -> bytes | None:
         # Not kept as it is: samplers may give away what they go on to change.

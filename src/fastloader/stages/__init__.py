@@ -1,7 +1,13 @@
 """Streams of batches in, streams of batches out."""
 
 from fastloader.stages._cut import CutStream
-from fastloader.stages._device import MOST_UNDER_WAY, copied_ahead, copied_to, lock_pages
+from fastloader.stages._device import (
+    MOST_UNDER_WAY,
+    CopySeconds,
+    copied_ahead,
+    copied_to,
+    lock_pages,
+)
 from fastloader.stages._pinned import PinnedStream
 from fastloader.stages._resident import ResidentStream
 from fastloader.stages._stream import BatchStream
@@ -10,6 +16,7 @@ from fastloader.stages._tree import map_tensors
 __all__ = [
     "MOST_UNDER_WAY",
     "BatchStream",
+    "CopySeconds",
     "CutStream",
     "PinnedStream",
     "ResidentStream",

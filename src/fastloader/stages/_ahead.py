@@ -1,9 +1,10 @@
 """Lets a thread make batches ahead of the consumer."""
 
 from collections import deque
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, wait
 
 from fastloader._queue_state import QueueState
+from fastloader._standby import Standby
 from fastloader.stages._stream import BatchStream
 from fastloader.typing import Batch
 
@@ -15,16 +16,17 @@ class AheadStream:
 
     For work that leaves the interpreter free, such as gathering rows of large arrays.
 
-    **Threads:** one; only it touches the source, until `close`.
+    **Threads:** the one that stands by; only it touches the source, until `close`.
 
     Args:
         source: Of the batches.
         depth: Batches that are made ahead.
+        standby: Has the thread; given back by `close`.
     """
 
-    def __init__(self, source: BatchStream, depth: int) -> None:
+    def __init__(self, source: BatchStream, depth: int, standby: Standby) -> None:
         self._source = source
-        self._executor = ThreadPoolExecutor(1, thread_name_prefix="fastloader-ahead")
+        self._standby = standby
         self._ahead: deque[Future[list[Batch]]] = deque()
         self._is_ended = False
         for _ in range(depth):
@@ -63,13 +65,16 @@ class AheadStream:
 
     def close(self) -> None:
         """Cancel what has not begun and wait for what has."""
-        self._executor.shutdown(wait=True, cancel_futures=True)
+        for one in self._ahead:
+            one.cancel()
+        wait(self._ahead)
         self._ahead.clear()
         self._source.close()
+        self._standby.give_back()
 
     def _ask(self) -> None:
         if not self._is_ended:
-            self._ahead.append(self._executor.submit(self._make))
+            self._ahead.append(self._standby.executor.submit(self._make))
 
     def _make(self) -> list[Batch]:
         try:

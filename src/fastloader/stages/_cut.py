@@ -50,4 +50,4 @@ class CutStream:
         if len(merged.lengths) == 1:
             self._ready.append(merged.batch)
         else:
-            self._ready.extend(cut_rows(merged.batch, merged.lengths))
+            self._ready.extend(cut_rows(merged.batch, merged.lengths.tolist()))

@@ -5,11 +5,12 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 
 from fastloader._queue_state import QueueState
+from fastloader._standby import Standby
 from fastloader.stages._ahead import AheadStream
 from fastloader.stages._stream import BatchStream
 from fastloader.stages._tree import map_tensors
@@ -19,6 +20,7 @@ __all__ = [
     "MOST_UNDER_WAY",
     "ArrivalStream",
     "Copy",
+    "CopySeconds",
     "CopyStream",
     "copied_ahead",
     "copied_to",
@@ -27,6 +29,9 @@ __all__ = [
 ]
 
 logger = logging.getLogger("fastloader")
+
+CopySeconds: TypeAlias = deque[float]
+"""How long copies took, in their order; emptied by whoever sums them up."""
 
 AHEAD = 2
 MOST_UNDER_WAY = 6
@@ -90,6 +95,8 @@ class _Source(NamedTuple):
 
     event: Any
     host: Batch
+    began: Any
+    """Event before the copy, if it is timed."""
 
 
 class CopyStream:
@@ -106,10 +113,19 @@ class CopyStream:
         source: Of batches in host memory; page-locked, or the copies are slow.
         device: An accelerator, with its index.
         num_ahead: Copies that are queued before they are asked for, of batches that are there.
+        seconds: Takes how long each copy took on the device, by its events; None leaves them
+            untimed.
     """
 
-    def __init__(self, source: BatchStream, device: torch.device, num_ahead: int) -> None:
+    def __init__(
+        self,
+        source: BatchStream,
+        device: torch.device,
+        num_ahead: int,
+        seconds: CopySeconds | None = None,
+    ) -> None:
         self._source = source
+        self._seconds = seconds
         self._device = device
         self._num_ahead = num_ahead
         self._module = torch.get_device_module(device)
@@ -143,13 +159,14 @@ class CopyStream:
     def close(self) -> None:
         """Cancel what is under way, after the copies that have begun."""
         self._stream.synchronize()
+        while self._under_way:
+            self._let_go(self._under_way.popleft())
         self._ahead.clear()
-        self._under_way.clear()
         self._source.close()
 
     def _fill(self) -> None:
         while self._under_way and self._under_way[0].event.query():
-            self._under_way.popleft()
+            self._let_go(self._under_way.popleft())
         try:
             while len(self._ahead) < self._num_ahead:
                 if not (ready := self._source.next_if_ready()):
@@ -166,13 +183,24 @@ class CopyStream:
 
     def _start_copy(self, batch: Batch) -> Copy:
         if len(self._under_way) == MOST_UNDER_WAY:
-            self._under_way.popleft().event.synchronize()
+            oldest = self._under_way.popleft()
+            oldest.event.synchronize()
+            self._let_go(oldest)
         with self._module.device(self._device), self._module.stream(self._stream):
+            began = None
+            if self._seconds is not None:
+                began = self._module.Event(enable_timing=True)
+                began.record(self._stream)
             moved = map_tensors(batch, self._move, self._move_by_itself)
-            event = self._module.Event()
+            event = self._module.Event(enable_timing=began is not None)
             event.record(self._stream)
-        self._under_way.append(_Source(event, batch))
+        self._under_way.append(_Source(event, batch, began))
         return Copy(moved, event)
+
+    def _let_go(self, source: _Source) -> None:
+        """Note how long a copy took that is over."""
+        if self._seconds is not None and source.began is not None:
+            self._seconds.append(source.began.elapsed_time(source.event) / 1e3)
 
     def _move(self, tensor: torch.Tensor) -> torch.Tensor:
         return tensor.to(self._device, non_blocking=True)
@@ -226,7 +254,9 @@ class ArrivalStream:
         return copy.batch
 
 
-def copied_to(source: BatchStream, device: torch.device) -> BatchStream:
+def copied_to(
+    source: BatchStream, device: torch.device, seconds: CopySeconds | None = None
+) -> BatchStream:
     """Return the batches of a stream on a device, where copies are queued by the consumer.
 
     Each is queued while the consumer computes on the batch before.
@@ -234,11 +264,18 @@ def copied_to(source: BatchStream, device: torch.device) -> BatchStream:
     Args:
         source: Of batches in host memory.
         device: An accelerator, with its index.
+        seconds: Takes how long each copy took, if that is wanted.
     """
-    return ArrivalStream(CopyStream(source, device, AHEAD), device)
+    return ArrivalStream(CopyStream(source, device, AHEAD, seconds), device)
 
 
-def copied_ahead(source: BatchStream, device: torch.device, depth: int) -> BatchStream:
+def copied_ahead(
+    source: BatchStream,
+    device: torch.device,
+    depth: int,
+    standby: Standby,
+    seconds: CopySeconds | None = None,
+) -> BatchStream:
     """Return the batches of a stream on a device, where a thread makes and copies them.
 
     A training loop that computes for two milliseconds a batch would else spend a fifth of that
@@ -248,8 +285,11 @@ def copied_ahead(source: BatchStream, device: torch.device, depth: int) -> Batch
         source: Of batches in host memory; only the thread touches it.
         device: An accelerator, with its index.
         depth: Batches that are made and copied ahead.
+        standby: Has the thread; given back at the end.
+        seconds: Takes how long each copy took, if that is wanted.
     """
-    return ArrivalStream(AheadStream(CopyStream(source, device, 0), depth), device)
+    copies = CopyStream(source, device, 0, seconds)
+    return ArrivalStream(AheadStream(copies, depth, standby), device)
 
 
 def recorded(tensor: torch.Tensor, stream: Any) -> torch.Tensor:

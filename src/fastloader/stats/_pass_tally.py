@@ -3,6 +3,7 @@
 import copy
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 
 import numpy as np
@@ -44,6 +45,7 @@ class PassTally:
             if that was the last thing that the consumer asked of the loader.
         on_close: Called once, by `close`.
         watch: Looks at memory; that of the loader, so that it warns once.
+        copy_seconds: Gets how long each copy to a device took.
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class PassTally:
         previous_end: float | None = None,
         on_close: "Callable[[PassTally], None] | None" = None,
         watch: MemoryWatch | None = None,
+        copy_seconds: deque[float] | None = None,
     ) -> None:
         self._waits: list[float] = []
         self.add_wait = self._waits.append
@@ -66,6 +69,7 @@ class PassTally:
         """In all batches so far."""
         self.next_look = 1
         """Number of the batch, from 1, after whose notes `look` is to be called."""
+        self._copy_seconds = copy_seconds
         self.queue = queue
         """Tells what is under way; replaced when the pass is over."""
         self.end_seconds: float | None = None
@@ -175,6 +179,8 @@ class PassTally:
 
     def _fold(self) -> None:
         with self._lock:
+            if (seconds := self._copy_seconds) is not None:
+                self._totals.copies.add([seconds.popleft() for _ in range(len(seconds))])
             count = len(self._waits)  # the consumer may add more meanwhile
             if not count:
                 return

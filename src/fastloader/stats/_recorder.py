@@ -2,6 +2,7 @@
 
 import os
 import threading
+from collections import deque
 from collections.abc import Callable, Sized
 from typing import Literal
 
@@ -38,7 +39,7 @@ class LoaderStats:
         self._under_way: list[PassTally] = []
         self._latest: PassTally | None = None
         self._fallbacks: dict[str, None] = {}  # in order
-        self._measures_memory = self._measures_gpu = False
+        self._measures_memory = self._measures_gpu = self._measures_copies = False
         self._watch = MemoryWatch()
 
     def snapshot(self, of: Literal["total", "epoch"] = "total") -> StatsSnapshot:
@@ -75,12 +76,17 @@ class LoaderStats:
             if self._latest not in self._under_way:
                 self._latest = None
 
-    def also_measure(self, *, memory: bool = False, gpu: bool = False) -> None:
-        """Let snapshots tell what takes milliseconds to find out.
+    def also_measure(
+        self, *, memory: bool = False, gpu: bool = False, copies: bool = False
+    ) -> None:
+        """Let snapshots tell what takes time to find out.
 
         Args:
-            memory: Of the process and its workers (PSS).
-            gpu: How busy the current CUDA device is, as NVML has it; needs the extra ``gpu``.
+            memory: Of the process and its workers (PSS); milliseconds for each snapshot.
+            gpu: How busy the current CUDA device is, as NVML has it; milliseconds for each
+                snapshot. Needs the extra ``gpu``.
+            copies: How long the copies of batches take on the loader's device, by events
+                around each; from the next pass on. Some microseconds for each batch.
 
         Raises:
             MissingExtraError: If the package for that is not installed.
@@ -88,6 +94,11 @@ class LoaderStats:
         if gpu:
             import_extra("pynvml", "gpu", "Asking how busy a GPU is")
         self._measures_memory, self._measures_gpu = memory, gpu
+        self._measures_copies = copies
+
+    def copy_seconds_of_pass(self) -> deque[float] | None:
+        """Return what takes the times of a pass's copies, or None if nobody wants them."""
+        return deque() if self._measures_copies else None
 
     def note_fallback(self, reason: str) -> None:
         """Note that batches come in a slower way than the loader's own; for loaders.
@@ -104,6 +115,7 @@ class LoaderStats:
         num_warm_up: int = 0,
         counters: RunCounters | None = None,
         queue: Callable[[], QueueState] = QueueState,
+        copy_seconds: deque[float] | None = None,
     ) -> PassTally:
         """Return what takes the notes of a pass, to be closed at its end; for loaders.
 
@@ -112,6 +124,7 @@ class LoaderStats:
             num_warm_up: Batches after the first that are made while it is waited for.
             counters: Of the engine.
             queue: Tells what is under way.
+            copy_seconds: From `copy_seconds_of_pass`.
         """
         with self._lock:
             latest = self._latest
@@ -123,6 +136,7 @@ class LoaderStats:
                 previous_end=None if latest is None else latest.end_seconds,
                 on_close=self._end_pass,
                 watch=self._watch,
+                copy_seconds=copy_seconds,
             )
             self._under_way.append(tally)
             self._latest = tally

@@ -85,6 +85,9 @@ class StatsSnapshot:
     """What each worker process or thread has done that was needed."""
     fallbacks: tuple[str, ...]
     """Where batches come in a slower way than the loader's own, and why."""
+    copy_p50_seconds: float | None = None
+    copy_max_seconds: float | None = None
+    """How long copies of batches took on the device; see `LoaderStats.also_measure`."""
     gpu_share: float | None = None
     """Of the last second or so, that the GPU was busy; see `LoaderStats.also_measure`."""
     memory_bytes: int | None = None
@@ -169,6 +172,8 @@ def make_snapshot(
         host_bytes_in_flight=int(queue.num_ready * (batch_bytes or 0)),
         pinned_bytes_in_flight=int(queue.num_pinned * (batch_bytes or 0)),
         num_copies=queue.num_copies,
+        copy_p50_seconds=totals.copies.quantile(0.5),
+        copy_max_seconds=totals.copies.max_seconds if totals.copies.count else None,
         workers=tuple(
             WorkerShare(
                 number,

@@ -29,6 +29,8 @@ class Totals:
     steady: Durations = field(default_factory=Durations)
     gaps: Durations = field(default_factory=Durations)
     """Times between the last batch of a pass and the first of the next, in the loader."""
+    copies: Durations = field(default_factory=Durations)
+    """Times of copies to a device, on that device; where they were asked for."""
     steady_seconds: float = 0.0
     """In and between the calls of the steady state."""
     steady_samples: int = 0
@@ -54,7 +56,7 @@ class Totals:
             "measured_bytes",
         ):
             setattr(self, name, getattr(self, name) + getattr(other, name))
-        for name in ("first", "warm_up", "steady", "gaps"):
+        for name in ("first", "warm_up", "steady", "gaps", "copies"):
             getattr(self, name).merge(getattr(other, name))
         self.add_workers(
             other.busy_seconds,

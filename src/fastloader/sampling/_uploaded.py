@@ -1,0 +1,139 @@
+"""Indices of batches that lie on a device as well, copied there many batches at once."""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from fastloader._torch_internals import stream_teller
+from fastloader.sampling._compact import IndexArray
+from fastloader.sampling._drawn import Drawn, DrawnBatches
+
+__all__ = ["UploadedIndices", "UploadedOrder", "join_uploaded"]
+
+_MOST_INDICES = 32768
+"""Copied at once: some ten thousand take no longer than one."""
+
+
+class _Upload(NamedTuple):
+    """Indices of several batches, here and there."""
+
+    array: npt.NDArray[np.int64]
+    on_device: torch.Tensor
+    stream: Any
+    """That was current then, as `tell_stream` has it."""
+    tell_stream: Callable[[], Any]
+
+
+class UploadedIndices(IndexArray):
+    """Indices of a batch as an array and, on the stream that copied them, on a device.
+
+    Args:
+        upload: Has them.
+        start: Place of the first.
+        stop: Place after the last.
+    """
+
+    def __init__(self, upload: _Upload, start: int, stop: int) -> None:
+        super().__init__(upload.array[start:stop])
+        self.upload = upload
+        self.start = start
+        self.stop = stop
+
+    def on_device(self) -> torch.Tensor | None:
+        """Return them on the device, int64, shape ``(N,)``; None if another stream is current."""
+        upload = self.upload
+        if upload.tell_stream() != upload.stream:
+            return None
+        return upload.on_device[self.start : self.stop]
+
+    def mapped(self, table: npt.NDArray[np.int64], on_device: torch.Tensor) -> IndexArray:
+        """Return the numbers of a table at these places, on the device too if that can be.
+
+        Args:
+            table: int64, shape ``(M,)``.
+            on_device: The same on the device.
+        """
+        places = self.on_device()
+        if places is None:
+            return IndexArray(table[self.array])
+        upload = self.upload._replace(
+            array=table[self.array], on_device=on_device.index_select(0, places)
+        )
+        return UploadedIndices(upload, 0, len(self))
+
+
+def join_uploaded(parts: Sequence[Any]) -> UploadedIndices | None:
+    """Return the indices of batches that follow one another as those of one.
+
+    Args:
+        parts: Of each; at least one.
+
+    Returns:
+        None if they were not copied together.
+    """
+    first = parts[0]
+    if type(first) is not UploadedIndices:
+        return None
+    stop = first.start
+    for part in parts:
+        if type(part) is not UploadedIndices or part.upload is not first.upload:
+            return None
+        if part.start != stop:
+            return None
+        stop = part.stop
+    return UploadedIndices(first.upload, first.start, stop)
+
+
+class UploadedOrder:
+    """The batches of an order, with their indices on a device where they are arrays.
+
+    Only arrays are read ahead: they come of samplers that know their order from the start.
+
+    Args:
+        order: The batches.
+        device: An accelerator, with its index.
+    """
+
+    def __init__(self, order: DrawnBatches, device: torch.device) -> None:
+        order.makes_lists = False
+        self._order = order
+        self._device = device
+        self._tell_stream = stream_teller(device)
+        self._ready: deque[Drawn] = deque()
+
+    def take(self, count: int) -> list[Drawn]:
+        """Return the next batches, fewer at the end of the order.
+
+        Args:
+            count: How many.
+        """
+        while len(self._ready) < count and self._read():
+            pass
+        return [self._ready.popleft() for _ in range(min(count, len(self._ready)))]
+
+    def _read(self) -> bool:
+        """Read what is copied together; return whether there was anything."""
+        drawn = self._order.take(1)
+        if drawn and type(drawn[0].indices) is IndexArray:
+            drawn += self._order.take(_MOST_INDICES // len(drawn[0].indices))
+        if all(type(one.indices) is IndexArray for one in drawn):
+            drawn = self._uploaded(drawn) if drawn else []
+        self._ready.extend(drawn)
+        return bool(drawn)
+
+    def _uploaded(self, drawn: Sequence[Drawn]) -> list[Drawn]:
+        arrays = [one.indices.array for one in drawn]
+        host = torch.empty(sum(map(len, arrays)), dtype=torch.int64, pin_memory=True)
+        array = np.concatenate(arrays, out=host.numpy())  # by this thread alone
+        copied = host.to(self._device, non_blocking=True)
+        upload = _Upload(array, copied, self._tell_stream(), self._tell_stream)
+        start, uploaded = 0, []
+        for number, indices, state in drawn:
+            stop = start + len(indices.array)
+            uploaded.append(Drawn(number, UploadedIndices(upload, start, stop), state))
+            start = stop
+        return uploaded
