@@ -1,6 +1,7 @@
 """A DataLoader that knows its epochs and can go on from the middle of one."""
 
 from collections.abc import Callable, Mapping
+from operator import index
 from typing import Any, TypeVar, cast
 
 from torch.utils.data import DataLoader
@@ -35,8 +36,12 @@ class ResumableLoader(DataLoader[T_co]):
             epoch: Number of the epoch, from 0.
 
         Raises:
-            SettingsError: If `epoch` is negative.
+            SettingsError: If `epoch` is negative or no whole number.
         """
+        try:
+            epoch = index(epoch)
+        except TypeError:
+            raise SettingsError(f"epoch should be a whole number, but got {epoch!r}.") from None
         if epoch < 0:
             raise SettingsError(f"epoch must be 0 or more, but got {epoch}.")
         self._epochs.set_epoch(self, epoch)

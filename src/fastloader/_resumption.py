@@ -5,7 +5,12 @@ from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any, NamedTuple
 
-from torch.utils.data import BatchSampler, DistributedSampler, IterableDataset
+from torch.utils.data import (
+    BatchSampler,
+    DistributedSampler,
+    IterableDataset,
+    SequentialSampler,
+)
 
 from fastloader._lengths import length_if_known
 from fastloader._position import EpochPosition, MapPosition, Origin, StreamPosition
@@ -101,10 +106,12 @@ def check_state(loader: Any, state: Mapping[str, Any]) -> None:
         ResumeError: If the state is not one, or is of a loader with another dataset, batch
             sampler, seed or number of workers or ranks.
     """
-    if state.get("version") != _VERSION:
+    given: Any = state
+    got = f"version={given.get('version')!r}" if isinstance(given, Mapping) else repr(given)
+    if got != f"version={_VERSION!r}":
         raise ResumeError(
             f"This is no state of a FastLoader: expected a dictionary with version={_VERSION}, "
-            f"as state_dict() returns it, but got one with version={state.get('version')!r}."
+            f"as state_dict() returns it, but got {got}."
         )
     now = _identity(loader)
     if state["dataset_length"] != now["dataset_length"]:
@@ -173,6 +180,14 @@ def _check_batches(loader: Any, state: Mapping[str, Any], now: Mapping[str, Any]
         raise ResumeError(
             "The state was saved with a batch sampler of another kind (one of torch's or one "
             "of your own): make the loader with the same one."
+        )
+    if state["num_batches"] and state.get("is_sequential") not in {None, now["is_sequential"]}:
+        was, is_now = ("one from first to last", "another one")
+        if now["is_sequential"]:
+            was, is_now = is_now, was
+        raise ResumeError(
+            f"The state was saved in an order that was {was}, but the order of this loader is "
+            f"{is_now}: in the middle of an epoch, shuffle and sampler must stay the same."
         )
     if _shape(state) == _shape(now) or not state["num_batches"]:
         return
@@ -276,9 +291,18 @@ def _identity(loader: Any) -> dict[str, Any]:
         "dataset_length": None if is_iterable else length_if_known(dataset),
         "batch_size": batch_size,
         "order": None if is_iterable else whole_order(decider),
+        "is_sequential": not is_iterable and _is_sequential(decider),
         "num_ranks": decider.num_replicas if isinstance(decider, DistributedSampler) else 1,
         "num_workers": loader.num_workers,
     }
+
+
+def _is_sequential(decider: object) -> bool:
+    if isinstance(decider, DistributedSampler):
+        if not hasattr(decider, "sampler"):  # torch's own
+            return not decider.shuffle
+        decider = decider.sampler
+    return type(decider) is SequentialSampler
 
 
 def _shape(state: Mapping[str, Any]) -> tuple[Any, Any]:

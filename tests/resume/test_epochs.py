@@ -164,9 +164,10 @@ def test_a_pickled_loader_knows_its_epoch():
     assert plain(copy) == plain(loader)
 
 
-def test_a_negative_epoch_is_refused():
-    with pytest.raises(SettingsError, match="-1"):
-        FastLoader(Numbers(), 4, num_workers=0).set_epoch(-1)
+@pytest.mark.parametrize("epoch", [-1, 1.5, None], ids=str)
+def test_what_is_no_number_of_an_epoch_is_refused(epoch):
+    with pytest.raises(SettingsError, match=str(epoch)):
+        FastLoader(Numbers(), 4, num_workers=0).set_epoch(epoch)
 
 
 def test_a_new_loader_begins_at_the_first_epoch_although_another_has_read_the_dataset():

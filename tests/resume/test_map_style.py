@@ -337,6 +337,7 @@ def test_the_first_batches_can_be_left_out_without_a_state():
     [
         ({"dataset": Numbers(41)}, "length 40"),
         ({"seed": 6}, "seed=5"),
+        ({"shuffle": False}, "another one, but the order of this loader is one from first"),
         ({"dataset": Numbers(), "batch_sampler": Pairs(40), "shuffle": None}, "batch sampler"),
     ],
 )
@@ -353,9 +354,10 @@ def test_a_state_of_another_loader_is_refused(change, text):
         FastLoader(**options, num_workers=0).load_state_dict(state)
 
 
-def test_something_else_than_a_state_is_refused():
+@pytest.mark.parametrize("state", [{"_num_yielded": 3}, None, "state"], ids=str)
+def test_something_else_than_a_state_is_refused(state):
     with pytest.raises(ResumeError, match="no state of a FastLoader"):
-        FastLoader(Numbers(), 4, num_workers=0).load_state_dict({"_num_yielded": 3})
+        FastLoader(Numbers(), 4, num_workers=0).load_state_dict(state)
 
 
 def test_another_number_of_ranks_needs_a_sampler_that_can_share_out_the_rest():
