@@ -17,7 +17,7 @@ _PROCESS_BYTES = 256 * 1024 * 1024
 """The same without batches, whose size is known before workers become more than CPUs."""
 
 _WORKER_FILES = 16
-"""Open files that the process should have for each worker: it keeps four, the rest is left."""
+"""Open files that the process should have for each worker: it keeps five, the rest is left."""
 
 
 def count_workers(

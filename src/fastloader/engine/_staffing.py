@@ -135,8 +135,8 @@ class Staffing:
         if num_workers < self._num_cpus:
             return True
         queued = sum(
-            seconds - span.queued.get(worker, seconds)
-            for worker, seconds in self._recent.queued.items()
+            until_now - span.queued.get(worker, until_now)
+            for worker, until_now in self._recent.queued.items()
         )
         # They are at work all the time, since the consumer waits for them.
         used = num_workers * span.computed / max(span.busy, 1e-9) + queued / seconds
