@@ -195,6 +195,23 @@ def test_tensors_of_inference_mode_can_be_looked_at():
     assert fingerprint(holder) == fingerprint(holder)
 
 
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: torch.nested.nested_tensor([torch.zeros(2), torch.zeros(3)]),
+        lambda: torch.zeros(3, dtype=torch.complex64).conj().imag,
+        lambda: torch.zeros(3).to_sparse(),
+        lambda: torch.quantize_per_tensor(torch.zeros(3), 1.0, 0, torch.quint8),
+    ],
+    ids=["nested", "negative", "sparse", "quantized"],
+)
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_tensors_without_plain_memory_can_be_looked_at(make):
+    tensor = make()
+
+    assert fingerprint([tensor]) == fingerprint([tensor])
+
+
 def test_a_variable_without_a_value_can_be_looked_at():
     holder = Holder()
 

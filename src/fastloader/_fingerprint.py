@@ -100,7 +100,9 @@ class _Look:
 
     def _checksum_of_tensor(self, tensor: torch.Tensor) -> int | None:
         """Return a checksum of a small tensor, which may be changed by an array over it."""
-        is_dense = tensor.layout is torch.strided and not tensor.is_quantized
+        is_dense = tensor.layout is torch.strided and not (
+            tensor.is_quantized or tensor.is_nested or tensor.is_neg()
+        )
         if type(tensor) is not torch.Tensor or tensor.device.type != "cpu" or not is_dense:
             return None
         is_small = 0 < tensor.nbytes <= MOST_PIECES * PIECE_BYTES
