@@ -286,6 +286,52 @@ def test_bytes_of_another_type_than_stated_are_never_read_as_that(tmp_path, kind
 
 
 @every_format
+def test_lists_of_truth_values_are_read(tmp_path, kind):
+    images = [random_image((1, 1, 1, 3, 7), "uint8", seed) > 99 for seed in range(2)]
+
+    path = write(tmp_path, kind, [ome_arrow_value(image) for image in images], "bool")
+
+    assert_same(images, read_images(open_source(path)))
+
+
+@every_format
+def test_images_beside_a_column_with_a_dictionary_are_read(tmp_path, kind):
+    values, images = mixed_values()
+    wells = pa.array([f"well {row % 2}" for row in range(len(values))]).dictionary_encode()
+
+    source = open_source(write(tmp_path, kind, values, well=wells))
+
+    assert_same(images, read_images(source))
+    assert wells.to_pylist() == list(source.read_column("well"))
+
+
+@pytest.mark.parametrize("kind", ["parquet", "arrow", "feather"])
+def test_columns_that_share_a_name_are_not_mistaken_for_each_other(tmp_path, kind):
+    image = image_array([ome_arrow_value(IMAGES[0])])
+    numbers = [pa.array([1]), pa.array([2])]
+    path = tmp_path / f"cells.{kind}"
+    WRITERS[kind](pa.Table.from_arrays([image, *numbers], ["image", "n", "n"]), path)
+    source = open_source(path)
+
+    assert source.column_names == ()
+    assert_same(IMAGES[:1], read_images(source))
+    with pytest.raises(SourceError, match="has no column 'n'"):
+        source.read_column("n")
+    WRITERS[kind](pa.Table.from_arrays([image, numbers[0]], ["image", "image"]), path)
+    with pytest.raises(SourceError, match="2 columns of the name 'image'"):
+        open_source(path)
+
+
+def test_a_size_that_no_image_has_is_refused_where_it_is_the_only_one(tmp_path):
+    value = ome_arrow_value(IMAGES[0])
+    value["pixels_meta"]["size_y"] = value["pixels_meta"]["size_x"] = 2**20
+    source = open_source(write(tmp_path, "arrow", [value]))
+
+    with pytest.raises(ImageDataError, match="row 0"):
+        source.read_table()
+
+
+@every_format
 def test_a_table_without_rows_is_empty(tmp_path, kind):
     source = open_source(write(tmp_path, kind, []))
 

@@ -20,6 +20,7 @@ __all__ = [
 Integers: TypeAlias = npt.NDArray[np.int64]
 
 _NUMBER_TYPES: dict[pa.DataType, np.dtype[Any]] = {
+    pa.bool_(): np.dtype(np.bool_),
     pa.int8(): np.dtype(np.int8),
     pa.int16(): np.dtype(np.int16),
     pa.int32(): np.dtype(np.int32),
@@ -35,7 +36,7 @@ _NUMBER_TYPES: dict[pa.DataType, np.dtype[Any]] = {
 
 
 def numpy_dtype(arrow_type: pa.DataType) -> np.dtype[Any] | None:
-    """Return the dtype of an Arrow number type, or None for another type."""
+    """Return the dtype of an Arrow type of numbers or truth values, or None for another type."""
     return _NUMBER_TYPES.get(arrow_type)
 
 
@@ -107,11 +108,17 @@ def binary_bounds(array: pa.Array) -> tuple[Integers, Integers, npt.NDArray[np.u
 
 
 def number_values(array: pa.Array) -> npt.NDArray[np.generic]:
-    """Return the numbers of an array as a read-only view; what lies under a null is anything."""
+    """Return the numbers of an array as a read-only view; what lies under a null is anything.
+
+    Truth values are bits in Arrow and bytes in NumPy: they are copied.
+    """
     dtype: np.dtype[np.generic] = _NUMBER_TYPES[array.type]
     content = array.buffers()[1]
     if content is None:
         return np.zeros(len(array), dtype)
+    if dtype.kind == "b":
+        bits = np.unpackbits(np.frombuffer(content, np.uint8), bitorder="little")
+        return bits[array.offset : array.offset + len(array)].view(dtype)
     return np.frombuffer(content, dtype, len(array), array.offset * dtype.itemsize)
 
 

@@ -16,7 +16,12 @@ from fastloader.errors import SourceError
 from fastloader.sources._file_errors import naming
 from fastloader.sources._flatbuffer import HeaderError
 from fastloader.sources._interleaved import RGB
-from fastloader.sources._ipc_message import BatchHeader, buffer_paths, find_batches
+from fastloader.sources._ipc_message import (
+    BatchHeader,
+    buffer_paths,
+    find_batches,
+    without_dictionaries,
+)
 from fastloader.sources._location import Location, PathLike, StorageOptions
 from fastloader.sources._opened_here import OpenedHere, state_without
 from fastloader.sources._protocol import ImageSource
@@ -150,13 +155,15 @@ class IpcTable:
             path == column or any(f"{path}.".startswith(f"{one}.") for one in wanted)
             for path in paths
         ])
+        schema = without_dictionaries(self.schema)
         try:
             if self._location.is_local:
-                copied = self._copied.get()
-                return header.read_mapped(copied, self.schema, is_kept).column(column)
-            return header.read(self._opened.get(), self.schema, is_kept).column(column)
+                batch = header.read_mapped(self._copied.get(), schema, is_kept)
+            else:
+                batch = header.read(self._opened.get(), schema, is_kept)
         except HeaderError as error:
             raise SourceError(f"{self.path} cannot be read: {error}.") from error
+        return batch.column(column)
 
     def _reader(self, columns: Sequence[str] | None = None) -> ipc.RecordBatchFileReader:
         options = ipc.IpcReadOptions(use_threads=False)

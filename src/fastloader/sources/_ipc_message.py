@@ -11,7 +11,7 @@ from pyarrow import ipc
 
 from fastloader.sources._flatbuffer import FlatTable, HeaderError
 
-__all__ = ["BatchHeader", "buffer_paths", "find_batches"]
+__all__ = ["BatchHeader", "buffer_paths", "find_batches", "without_dictionaries"]
 
 _BLOCK = struct.Struct("<qi4xq")
 _PAIR = struct.Struct("<qq")
@@ -145,10 +145,22 @@ def buffer_paths(schema: pa.Schema) -> list[str] | None:
         None if the number of buffers cannot be told from the types alone.
     """
     paths: list[str] = []
-    for field in schema:
+    for field in without_dictionaries(schema):
         if not _add_paths(field.type, field.name, paths):
             return None
     return paths
+
+
+def without_dictionaries(schema: pa.Schema) -> pa.Schema:
+    """Return a schema by which batches are read alone, of columns that stay as they are.
+
+    What columns with a dictionary refer to is in batches of its own: here they are the numbers
+    that refer to it.
+    """
+    return pa.schema([
+        field.with_type(field.type.index_type) if pa.types.is_dictionary(field.type) else field
+        for field in schema
+    ])
 
 
 def _header_of(
@@ -205,7 +217,6 @@ _NUM_BUFFERS = (
     (pa.types.is_binary, 3),
     (pa.types.is_large_binary, 3),
     (pa.types.is_primitive, 2),
-    (pa.types.is_dictionary, 2),
 )
 
 

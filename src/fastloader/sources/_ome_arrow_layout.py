@@ -17,6 +17,7 @@ __all__ = [
     "choose_image_column",
     "find_image_columns",
     "listed",
+    "other_columns",
 ]
 
 SIZES = ("size_t", "size_c", "size_z", "size_y", "size_x")
@@ -107,7 +108,8 @@ def choose_image_column(schema: pa.Schema, wanted: str | None, path: str) -> str
         path: File or table, for error messages.
 
     Raises:
-        SourceError: If the column is missing, or none was named and not exactly one has images.
+        SourceError: If the column is missing, its name is that of another one too, or none was
+            named and not exactly one has images.
     """
     candidates = find_image_columns(schema)
     if wanted is not None:
@@ -116,18 +118,46 @@ def choose_image_column(schema: pa.Schema, wanted: str | None, path: str) -> str
                 f"{path} has no column {wanted!r}; its columns of images are "
                 f"{listed(candidates)}."
             )
-        return wanted
+        return _only(wanted, schema, path)
     if len(candidates) != 1:
         raise SourceError(
             f"{path} has {len(candidates)} columns of OME-Arrow images ({listed(candidates)}): "
             f"expected one, or image_column= to say which."
         )
-    return candidates[0]
+    return _only(candidates[0], schema, path)
+
+
+def other_columns(schema: pa.Schema, image_column: str) -> tuple[str, ...]:
+    """Return the columns without images, but for those that share a name and have none to go by.
+
+    Args:
+        schema: Of the table.
+        image_column: The column that is read.
+    """
+    images = {*find_image_columns(schema), image_column}
+    return tuple(
+        name for name in schema.names if name not in images and schema.names.count(name) == 1
+    )
 
 
 def listed(names: Sequence[str]) -> str:
     """Return names as a list in a sentence."""
     return ", ".join(repr(name) for name in names) or "none"
+
+
+def _only(name: str, schema: pa.Schema, path: str) -> str:
+    """Return a name that one column has.
+
+    Raises:
+        SourceError: If several have it.
+    """
+    count = schema.names.count(name)
+    if count > 1:
+        raise SourceError(
+            f"{path} has {count} columns of the name {name!r}, which cannot be told apart: "
+            f"expected one."
+        )
+    return name
 
 
 def _is_ome_arrow(kind: pa.DataType) -> bool:
@@ -162,7 +192,7 @@ def _pixel_dtype(piece: pa.StructType, where: str) -> np.dtype[np.generic] | Non
     dtype = numpy_dtype(getattr(kind, "value_type", None))
     if dtype is None and not _holds_nothing(kind):
         raise SourceError(
-            f"{where}: pixels are {_short(kind)}, but expected a list of integers or floats."
+            f"{where}: pixels are {_short(kind)}, but expected a list of integers, floats or bools."
         )
     return dtype
 

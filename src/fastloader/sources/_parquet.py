@@ -20,7 +20,7 @@ from fastloader.sources._ome_arrow_layout import (
     SIZES,
     ColumnLayout,
     choose_image_column,
-    find_image_columns,
+    other_columns,
 )
 from fastloader.sources._ome_arrow_pixels import PixelWriter
 from fastloader.sources._ome_arrow_table import ImageTableReader
@@ -90,8 +90,7 @@ class ParquetSource:
         with self._file.reading():
             schema = self._file.open().schema_arrow
         self._column = choose_image_column(schema, image_column, self._file.path)
-        images = {*find_image_columns(schema), self._column}
-        others = tuple(name for name in schema.names if name not in images)
+        others = other_columns(schema, self._column)
         self._columns = ParquetColumns(self._file, others, partition or {})
         self._layout = ColumnLayout.of(
             schema.field(self._column).type, self.where, is_interleaved=is_interleaved

@@ -18,8 +18,8 @@ from fastloader.sources._interleaved import RGB, InterleavedSource, is_interleav
 from fastloader.sources._ome_arrow_layout import (
     ColumnLayout,
     choose_image_column,
-    find_image_columns,
     listed,
+    other_columns,
 )
 from fastloader.sources._ome_arrow_pixels import PixelWriter
 from fastloader.sources._ome_arrow_table import ImageTableReader, has_pieces
@@ -36,6 +36,8 @@ _PIECE_ROWS = 16
 _OUTLIER = 8.0
 _OUTLIER_PIXELS = 1e6
 """An image is checked first if it claims this many times the pixels of a usual one, and as many."""
+_GIANT_PIXELS = 2**30
+"""Of images that claim more, as a usual one may do itself, the largest is checked first."""
 _STREAM_SHARE = 0.5
 """Rows wanted, as a share of all, from which on reading the table as a stream is cheaper."""
 
@@ -71,8 +73,7 @@ class TableSource:
         self._table = table
         schema = table.schema
         self._column = choose_image_column(schema, image_column, table.path)
-        images = {*find_image_columns(schema), self._column}
-        self._column_names = tuple(name for name in schema.names if name not in images)
+        self._column_names = other_columns(schema, self._column)
         self._layout = ColumnLayout.of(
             schema.field(self._column).type, self.where, is_interleaved=is_interleaved
         )
@@ -249,6 +250,8 @@ class TableSource:
         pixels = table.shapes.prod(axis=1)
         usual = float(np.median(pixels[table.has_image])) if table.has_image.any() else 0.0
         outliers = np.flatnonzero(pixels > max(_OUTLIER * usual, _OUTLIER_PIXELS))
+        if not len(outliers) and pixels.max(initial=0) > _GIANT_PIXELS:
+            outliers = np.array([pixels.argmax()])
         if not len(outliers):
             return
         nowhere = PixelWriter(
