@@ -36,17 +36,23 @@ class Here:
     """A configuration that runs in the process of the benchmark."""
 
     def __init__(self, configuration: Configuration) -> None:
-        """Prepare it."""
+        """Keep it."""
         self.pid = os.getpid()
-        self._run = configuration.prepare(**configuration.options)
+        self._configuration = configuration
+        self._run: Run | None = None
+
+    def wait(self) -> None:
+        """Prepare it."""
+        self._run = self._configuration.prepare(**self._configuration.options)
 
     def measure(self) -> Measurement:
         """Run it once."""
+        assert self._run is not None
         return measure(self._run)
 
     def close(self) -> None:
         """Let go of what it holds."""
-        del self._run
+        self._run = None
 
 
 class Apart:
@@ -55,12 +61,7 @@ class Apart:
     def __init__(
         self, configuration: Configuration, start_method: Literal["spawn", "forkserver"]
     ) -> None:
-        """Start the process and prepare the configuration in it.
-
-        Raises:
-            CannotRun: If it has no way to run here.
-            BenchmarkError: If it failed.
-        """
+        """Start the process, which prepares the configuration."""
         context: Any = multiprocessing.get_context(start_method)
         theirs: Connection
         self._connection: Connection
@@ -72,11 +73,15 @@ class Apart:
         self._process.start()
         theirs.close()
         self.pid = self._process.pid or 0
-        try:
-            self._receive()
-        except BaseException:
-            self.close()
-            raise
+
+    def wait(self) -> None:
+        """Wait until it is prepared.
+
+        Raises:
+            CannotRun: If it has no way to run here.
+            BenchmarkError: If it failed.
+        """
+        self._receive()
 
     def _receive(self) -> Any:
         if not self._connection.poll(_LONGEST_RUN_SECONDS):

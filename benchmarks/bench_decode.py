@@ -81,7 +81,7 @@ def bare_items(folder: Path) -> Run:
 
 def main() -> None:
     """Write the files and run everything."""
-    benchmark = Benchmark(__doc__)
+    benchmark = Benchmark(__doc__, prepares_at_once=True)
     smoke = benchmark.arguments().smoke
     loaders = [name for name in LOADERS if name not in LEFT_OUT]
     with tempfile.TemporaryDirectory() as name:

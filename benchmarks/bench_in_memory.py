@@ -89,7 +89,7 @@ def limit(images: str, smoke: bool) -> Run:
 
 def main() -> None:
     """Run the configurations for one kind of images."""
-    benchmark = Benchmark(__doc__)
+    benchmark = Benchmark(__doc__, prepares_at_once=True)
     benchmark.parser.add_argument("--images", choices=["small", "large"], default="small")
     arguments = benchmark.arguments()
     given: dict[str, Any] = {"images": arguments.images, "smoke": arguments.smoke}

@@ -6,13 +6,14 @@ Held fixed: the images (made by make_data.py), as float32 tensors with a label, 
     32; datasets are open; one thread of torch.
 Baseline: the fastest of stock DataLoader, tuned (workers live on, four batches ahead), over a
     dataset by hand: one image at a time by the format's own library, tables through ``as_py``.
-Method: a run makes a loader, takes one epoch (first batch and warm-up) and then three more, which
+Method: a run makes a loader, takes one epoch (first batch and warm-up) and then two more, which
     are the steady rate; wall and CPU seconds count all of it, the end of the workers too. The
     limit is to convert pixels that lie in memory into a batch that exists.
 Losing cases: short epochs by many workers, on few cores: starting them takes longer than reading.
-Command: python benchmarks/bench_loaders.py --contents cells --workers 0 2 --json loaders-cells.json
+Command: python benchmarks/bench_loaders.py --contents cells --workers 2 --json loaders-cells.json
 """
 
+import statistics
 import time
 from typing import Any
 
@@ -32,7 +33,7 @@ from _tracks import (
     read_pixels,
 )
 
-NUM_EPOCHS = 3
+NUM_EPOCHS = 2
 OURS = "OMEArrowDataset"
 
 
@@ -56,7 +57,7 @@ def epochs(way: str, loader: str, images: Images, num_workers: int | None) -> Ru
             gaps.append(time.perf_counter() - ended)
             samples += count(batches).samples
             ended = time.perf_counter()
-        values["epoch_gap_seconds"] = sorted(gaps)[NUM_EPOCHS // 2]
+        values["epoch_gap_seconds"] = statistics.median(gaps)
         steady_samples = samples * NUM_EPOCHS / (NUM_EPOCHS + 1)
         values["steady_samples_per_second"] = steady_samples / (ended - steady)
         return Work(samples=samples, batches=samples // BATCH_SIZE, values=values)
@@ -81,7 +82,7 @@ def convert_alone(images: Images) -> Run:
 
 def main() -> None:
     """Compare the loaders for each format."""
-    benchmark = Benchmark(__doc__)
+    benchmark = Benchmark(__doc__, prepares_at_once=True)
     add_arguments(benchmark.parser)
     benchmark.parser.add_argument("--workers", type=int, nargs="+", default=[0, 1, 2, 4])
     arguments = benchmark.arguments()

@@ -34,8 +34,8 @@ WORKLOADS = {
     "large": Workload(128, (3, 224, 224), 1, 40),  # 77 MB
     "medium": Workload(16, (3, 224, 224), 1, 200),  # 9.6 MB
     "small": Workload(256, (3, 32, 8), 1, 600),  # 0.8 MB
-    "tiny": Workload(8, (1, 32, 32), 1, 1500),  # 33 kB
-    "fields": Workload(8, (64,), 20, 600),  # 20 fields of 2 kB
+    "tiny": Workload(8, (1, 32, 32), 1, 800),  # 33 kB
+    "fields": Workload(8, (64,), 20, 200),  # 20 fields of 2 kB
 }
 
 
@@ -95,7 +95,7 @@ def copy_alone(workload: str, smoke: bool) -> Run:
 
 def main() -> None:
     """Compare the loaders on one workload."""
-    benchmark = Benchmark(__doc__)
+    benchmark = Benchmark(__doc__, prepares_at_once=True)
     benchmark.parser.add_argument("--workload", choices=WORKLOADS, default="medium")
     benchmark.parser.add_argument("--workers", type=int, default=1)
     arguments = benchmark.arguments()

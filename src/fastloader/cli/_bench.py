@@ -81,7 +81,7 @@ def run(arguments: argparse.Namespace) -> Report:
     )
     if arguments.plot is not None:
         plot_comparison(result, arguments.plot)
-    return Report(str(result), {"loaders": result.as_dict()})
+    return Report(str(result), {"loaders": result.as_dict()}, parts=(result.cells(),))
 
 
 def parse_settings(text: str) -> dict[str, Any]:

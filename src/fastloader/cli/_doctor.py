@@ -36,6 +36,14 @@ def run(_arguments: argparse.Namespace) -> Report:
 
     report = check_machine()
     findings = [dataclasses.asdict(finding) for finding in report.findings]
+    table = [("", "looked at", "found")]
+    for one in report.findings:
+        table.append((one.outcome, one.name, one.detail))
+        if one.remedy:
+            table.append(("", "", f"-> {one.remedy}"))
     return Report(
-        str(report), {"ok": report.ok, "findings": findings}, exit_code=0 if report.ok else 1
+        str(report),
+        {"ok": report.ok, "findings": findings},
+        exit_code=0 if report.ok else 1,
+        parts=(table,),
     )

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from fastloader.cli import _bench, _completion, _convert, _doctor, _profile, _tune
+from fastloader.cli._show import show
 from fastloader.errors import FastLoaderError
 
 __all__ = ["FAILED", "INTERRUPTED", "main", "make_parser"]
@@ -50,5 +51,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("fastloader: interrupted", file=sys.stderr)
         return INTERRUPTED
-    print(json.dumps(report.values) if parsed.json else report.text)
+    if parsed.json:
+        print(json.dumps(report.values))
+    else:
+        show(report)
     return int(report.exit_code)

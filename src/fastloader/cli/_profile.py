@@ -1,7 +1,6 @@
 """``fastloader profile``: what makes a loader slow, and what to write against it."""
 
 import argparse
-import sys
 from typing import Any
 
 from fastloader.cli._report import Report
@@ -27,7 +26,7 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     add_target(parser)
     parser.add_argument("--batch-size", type=int, metavar="N", default=1, help="of a dataset")
     parser.add_argument("--seconds", type=float, default=5.0, help="for all of it; default: 5")
-    parser.add_argument("--quiet", action="store_true", help="do not say how long it takes")
+    parser.add_argument("--quiet", action="store_true", help="show no progress bar")
     return parser
 
 
@@ -46,10 +45,16 @@ def run(arguments: argparse.Namespace) -> Report:
     loader: Any = (
         target if isinstance(target, DataLoader) else FastLoader(target, arguments.batch_size)
     )
-    if sys.stderr.isatty() and not arguments.quiet:
-        print(f"Measuring for about {arguments.seconds:g} s.", file=sys.stderr)
-    diagnosis = diagnose(loader, step=load_step(arguments.step), seconds=arguments.seconds)
+    diagnosis = diagnose(
+        loader,
+        step=load_step(arguments.step),
+        seconds=arguments.seconds,
+        progress=False if arguments.quiet else "auto",
+    )
     table = BenchmarkResult({arguments.target: (diagnosis.measurement,)})
     return Report(
-        f"{table}\n\n{diagnosis}", diagnosis.as_dict(), exit_code=0 if diagnosis.is_sound else 1
+        f"{table}\n\n{diagnosis}",
+        diagnosis.as_dict(),
+        exit_code=0 if diagnosis.is_sound else 1,
+        parts=(table.cells(), str(diagnosis)),
     )

@@ -66,4 +66,4 @@ def run(arguments: argparse.Namespace) -> Report:
     if arguments.plot is not None:
         rates = {row.candidate.label(): row.rates for row in report.rows if row.rates}
         plot_rates(rates, arguments.plot)
-    return Report(str(report), report.as_dict())
+    return Report(str(report), report.as_dict(), parts=(report.cells(), report.verdict()))

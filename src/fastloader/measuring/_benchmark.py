@@ -7,6 +7,7 @@ from typing import Any
 
 from torch.utils.data import DataLoader
 
+from fastloader._progress_bar import Progress, progress_bar
 from fastloader.errors import SettingsError
 from fastloader.measuring._measure import Measurement, measure_loader
 from fastloader.measuring._table import format_table
@@ -16,7 +17,7 @@ __all__ = ["BenchmarkResult", "benchmark"]
 _COLUMNS = {
     "samples/s": ("samples_per_second", 1.0, ",.0f"),
     "MB/s": ("batch_bytes_per_second", 1e-6, ",.1f"),
-    "wait": ("wait_share", 100.0, ".0f"),
+    "wait %": ("wait_share", 100.0, ".0f"),
     "first batch ms": ("first_batch_seconds", 1e3, ",.1f"),
     "next p50 ms": ("next_p50_seconds", 1e3, ",.2f"),
     "p95 ms": ("next_p95_seconds", 1e3, ",.2f"),
@@ -42,6 +43,10 @@ class BenchmarkResult:
 
     def __str__(self) -> str:
         """Return a table, one line for each loader."""
+        return format_table(self.cells())
+
+    def cells(self) -> list[list[str]]:
+        """Return the cells of the table row by row, the header first."""
         rows = [["loader", *_COLUMNS]]
         for name, values in self.as_dict().items():
             rows.append([
@@ -51,7 +56,7 @@ class BenchmarkResult:
                     for key, scale, form in _COLUMNS.values()
                 ),
             ])
-        return format_table(rows)
+        return rows
 
 
 def benchmark(
@@ -60,6 +65,7 @@ def benchmark(
     step: Callable[[Any], Any] | None = None,
     seconds: float = 5.0,
     num_rounds: int = 3,
+    progress: Progress = "auto",
 ) -> BenchmarkResult:
     """Measure loaders in turn: rates, times in ``next``, first batch, gap between epochs.
 
@@ -74,6 +80,7 @@ def benchmark(
             waiting tells whether a loader is fast enough; without it, all time is waiting.
         seconds: For each loader, over all rounds.
         num_rounds: In which each loader is measured once.
+        progress: Whether to show a progress bar; "auto" shows it in a terminal.
 
     Raises:
         SettingsError: If there is no time, round or loader, or a loader gives no batch.
@@ -91,11 +98,14 @@ def benchmark(
             f"{len(named)} loaders."
         )
     measured: dict[str, list[Measurement]] = {name: [] for name in named}
-    for number in range(num_rounds):
-        for name in named if number % 2 == 0 else reversed(list(named)):
-            measured[name].append(
-                measure_loader(named[name], step=step, seconds=seconds / num_rounds)
-            )
+    total = num_rounds * len(named)
+    with progress_bar(total, progress, what="Measuring", unit=" turns") as bar:
+        for number in range(num_rounds):
+            for name in named if number % 2 == 0 else reversed(list(named)):
+                measured[name].append(
+                    measure_loader(named[name], step=step, seconds=seconds / num_rounds)
+                )
+                bar.advance(1)
     return BenchmarkResult({name: tuple(rounds) for name, rounds in measured.items()})
 
 

@@ -225,7 +225,7 @@ def _storage(e: Evidence) -> Finding | None:
         e,
         "storage",
         f"Samples wait for {1 - e.computing_share:.0%} of their time, for files or a network, and "
-        f"{e.num_workers} workers wait at once.",
+        f"no more than {max(1, e.num_workers)} of them at once.",
         f'num_workers={count}, workers="threads" if the dataset allows it, or a cache',
     )
 

@@ -9,6 +9,7 @@ from torch.utils.data import DataLoader, default_collate, default_convert
 
 from fastloader._loader import FastLoader
 from fastloader._machine import read_machine
+from fastloader._progress_bar import Progress, progress_bar
 from fastloader.measuring._causes import HOLDS_BACK, Cause, Finding, find_causes
 from fastloader.measuring._evidence import Evidence
 from fastloader.measuring._measure import Measurement, measure_loader
@@ -76,6 +77,7 @@ def diagnose(
     *,
     step: Callable[[Any], Any] | None = None,
     seconds: float = 5.0,
+    progress: Progress = "auto",
 ) -> Diagnosis:
     """Find out what makes a loader slow.
 
@@ -87,6 +89,7 @@ def diagnose(
         step: Called with each batch: what the training loop does with it. Without it nothing
             can be said about waiting, since all that the loop does is to wait.
         seconds: For all of it, the start of workers not counted.
+        progress: Whether to show a progress bar; "auto" shows it in a terminal.
 
     Raises:
         SettingsError: If `seconds` is not positive, or the loader gives no batch.
@@ -96,8 +99,11 @@ def diagnose(
         >>> diagnose(FastLoader(range(64), 8), seconds=0.2).is_sound
         True
     """
-    measurement = measure_loader(loader, step=step, seconds=0.6 * seconds)
-    probed = probe(loader, 0.4 * seconds)
+    with progress_bar(10, progress, what="Diagnosing", unit="") as bar:
+        measurement = measure_loader(loader, step=step, seconds=0.6 * seconds)
+        bar.advance(6)
+        probed = probe(loader, 0.4 * seconds)
+        bar.advance(4)
     evidence = _evidence_of(loader, measurement, probed, has_step=step is not None)
     slowest = sorted(probed.sample_seconds.items(), key=lambda pair: -pair[1])[:NUM_SLOWEST]
     return Diagnosis(find_causes(evidence), measurement, evidence, tuple(slowest))

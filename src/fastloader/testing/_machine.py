@@ -27,6 +27,7 @@ _EXTRAS = {
     "vortex": "vortex",
     "fsspec": "remote",
     "matplotlib": "plot",
+    "rich": "cli",
 }
 """Module to look for, and the extra that installs it."""
 

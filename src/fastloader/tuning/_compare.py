@@ -8,9 +8,9 @@ from typing import Any
 from torch.utils.data import DataLoader
 
 from fastloader._loader import FastLoader
-from fastloader._progress_bar import Progress, progress_bar
+from fastloader._progress_bar import Progress
 from fastloader.errors import SettingsError
-from fastloader.measuring import BenchmarkResult, Measurement, benchmark
+from fastloader.measuring import BenchmarkResult, benchmark
 from fastloader.tuning._plot import plot_rates
 from fastloader.tuning._trial import Step
 
@@ -53,44 +53,21 @@ def compare_settings(
         >>> list(result.as_dict())
         ['no workers', 'any order']
     """
-    if num_rounds < 1 or not settings:
-        raise SettingsError(
-            f"There must be a round and a setting to measure, but got {num_rounds} rounds and "
-            f"{len(settings)} settings."
-        )
+    if not settings:
+        raise SettingsError("There must be a setting to measure, but there is none.")
     with warnings.catch_warnings():
         # Whether more workers than CPUs are too many is what is asked.
         warnings.filterwarnings("ignore", "This DataLoader will create")
         warnings.filterwarnings("ignore", r"num_workers=\d+ is more than the")
-        return _compare(dataset, settings, step, seconds, num_rounds, progress, options)
-
-
-def _compare(
-    dataset: Any,
-    settings: Mapping[str, Mapping[str, Any] | DataLoader[Any]],
-    step: Step | None,
-    seconds: float,
-    num_rounds: int,
-    progress: Progress,
-    options: Mapping[str, Any],
-) -> BenchmarkResult:
-    loaders = {
-        name: given
-        if isinstance(given, DataLoader)
-        else FastLoader(dataset, **{**options, **given})
-        for name, given in settings.items()
-    }
-    measured: dict[str, list[Measurement]] = {name: [] for name in loaders}
-    total = num_rounds * len(loaders)
-    with progress_bar(total, progress, what="Comparing", unit=" measurements") as bar:
-        for number in range(num_rounds):
-            for name in loaders if number % 2 == 0 else reversed(list(loaders)):
-                one = benchmark(
-                    {name: loaders[name]}, step=step, seconds=seconds / num_rounds, num_rounds=1
-                )
-                measured[name] += one.measurements[name]
-                bar.advance(1)
-    return BenchmarkResult({name: tuple(rounds) for name, rounds in measured.items()})
+        loaders = {
+            name: given
+            if isinstance(given, DataLoader)
+            else FastLoader(dataset, **{**options, **given})
+            for name, given in settings.items()
+        }
+        return benchmark(
+            loaders, step=step, seconds=seconds, num_rounds=num_rounds, progress=progress
+        )
 
 
 def plot_comparison(

@@ -46,13 +46,20 @@ class TuningReport:
 
     def __str__(self) -> str:
         """Return a table for people."""
-        cells = [("setting", "batches/s", "x the best", ""), *map(self._cells, self.rows)]
+        cells = self.cells()
         table = format_table([row[:3] for row in cells]).splitlines()
         lines = [f"{line}  {row[3]}".rstrip() for line, row in zip(table, cells, strict=True)]
+        return "\n".join([*lines, self.verdict()])
+
+    def cells(self) -> list[tuple[str, ...]]:
+        """Return the cells of the table row by row, the header first."""
+        return [("setting", "batches/s", "x the best", ""), *map(self._cells, self.rows)]
+
+    def verdict(self) -> str:
+        """Return what was left out, and what was chosen."""
         options = self.best.candidate.options()
         chosen = ", ".join(f"{name}={value!r}" for name, value in options.items())
-        lines += [*self.notes, f"best after {self.seconds:.0f} s: {chosen}"]
-        return "\n".join(lines)
+        return "\n".join([*self.notes, f"best after {self.seconds:.0f} s: {chosen}"])
 
     def _cells(self, row: Row) -> tuple[str, str, str, str]:
         rate = (
