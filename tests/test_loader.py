@@ -266,6 +266,7 @@ def test_the_class_can_be_subscripted():
         ({"prefetch_factor": "2", "num_workers": 1}, ValueError, "prefetch_factor"),
         ({"timeout": "3", "num_workers": 1}, ValueError, "timeout"),
         ({"timeout": float("nan"), "num_workers": 1}, ValueError, "timeout"),
+        ({"watchdog_seconds": -1}, ValueError, "watchdog_seconds should be a number"),
         ({"collate_fn": 3}, ValueError, "collate_fn should be a function"),
         ({"worker_init_fn": 3}, ValueError, "worker_init_fn should be a function"),
         ({"batch_transform": 3}, ValueError, "batch_transform should be a function"),

@@ -16,6 +16,7 @@ __all__ = [
     "as_count",
     "check_callable",
     "check_choice",
+    "check_seconds",
     "check_seed",
     "context_to_use",
     "read_override",
@@ -68,6 +69,16 @@ def check_callable(name: str, value: object) -> None:
     """
     if value is not None and not callable(value):
         raise SettingsError(f"{name} should be a function or None, but got {value!r}.")
+
+
+def check_seconds(name: str, value: object) -> None:
+    """Refuse what is no time.
+
+    Raises:
+        SettingsError: If `value` is negative or no number.
+    """
+    if not isinstance(value, int | float) or not value >= 0:
+        raise SettingsError(f"{name} should be a number from 0 on, but got {value!r}.")
 
 
 def check_choice(name: str, value: object, choices: tuple[str | bool | None, ...]) -> None:

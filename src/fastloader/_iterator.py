@@ -8,6 +8,7 @@ from time import perf_counter
 from typing import Any
 
 from fastloader._false_end import false_end
+from fastloader._file_limit import note_file_limit
 from fastloader._position import EpochPosition
 from fastloader._torch_internals import BaseIterator
 from fastloader.engine import Deliveries
@@ -84,6 +85,7 @@ class LoaderIterator(BaseIterator):
             StopIteration: At the end of the epoch.
             WorkerDiedError: If a worker process ended by itself.
             WorkerTimeoutError: If no batch came within `timeout`.
+            OSError: As the dataset raises it, or if no more files can be opened.
         """
         if self._is_closed:
             raise StopIteration
@@ -100,6 +102,9 @@ class LoaderIterator(BaseIterator):
             raise
         except (WorkerDiedError, WorkerTimeoutError):
             self.close(is_healthy=False)
+            raise
+        except OSError as error:
+            note_file_limit(error)
             raise
         indices = self._advance(to_end=False)
         num_samples = len(indices) if self._count is None else self._count(indices, batch)

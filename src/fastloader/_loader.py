@@ -18,6 +18,7 @@ from fastloader._given import (
     as_count,
     check_callable,
     check_choice,
+    check_seconds,
     check_seed,
     context_to_use,
     read_override,
@@ -169,6 +170,7 @@ class FastLoader(ResumableLoader[T_co]):
         check_callable("batch_transform", batch_transform)
         check_callable("device_transform", device_transform)
         check_choice("in_order", in_order, (True, False, "auto"))
+        check_seconds("watchdog_seconds", watchdog_seconds)
         check_choice("workers", workers, ("processes", "threads", "auto"))
         check_choice("resident", resident, ("device", None))
         check_choice("on_error", on_error, ("raise", "skip"))

@@ -113,6 +113,12 @@ def check_state(loader: Any, state: Mapping[str, Any]) -> None:
             f"This is no state of a FastLoader: expected a dictionary with version={_VERSION}, "
             f"as state_dict() returns it, but got {got}."
         )
+    for name in ("epoch", "num_batches"):
+        if not isinstance(state.get(name), int) or state[name] < 0:
+            raise ResumeError(
+                f"The state is damaged: {name} should be a whole number from 0 on, but is "
+                f"{state.get(name)!r}."
+            )
     now = _identity(loader)
     if state["dataset_length"] != now["dataset_length"]:
         raise ResumeError(

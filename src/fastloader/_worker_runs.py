@@ -14,6 +14,7 @@ import torch
 from fastloader._attributes import walk_attributes
 from fastloader._buffers import Allocator
 from fastloader._epochs import BegunEpoch
+from fastloader._file_limit import note_file_limit
 from fastloader._fingerprint import fingerprint
 from fastloader._forecast import Forecaster
 from fastloader._keeper import PoolKeeper
@@ -133,8 +134,17 @@ class WorkerRuns:
     def _start_pool(self, plan: FetchPlan, options: PoolOptions) -> WorkerPool:
         try:
             return WorkerPool(plan, options)
+        except OSError as error:
+            note_file_limit(error)
+            raise
         except UnpicklableError as error:
-            if not self._facts.may_fork or _has_threads(plan.dataset):
+            if not self._facts.may_fork or options.forks:
+                raise
+            if _has_threads(plan.dataset):
+                error.add_note(
+                    "Workers are not forked, as the dataset has threads, which forked workers "
+                    "would lack."
+                )
                 raise
             warnings.warn(
                 "Workers are forked, though other threads are alive, whose locks a fork may "

@@ -2,6 +2,7 @@
 
 import os
 import random
+import resource
 import signal
 import time
 from typing import Any, NamedTuple
@@ -81,6 +82,16 @@ class Faulty(Images):
     def __getitem__(self, index):
         if index in self.faulty:
             raise self.error
+        return super().__getitem__(index)
+
+
+class Hoarding(Images):
+    """Opens files until there are no more."""
+
+    def __getitem__(self, index):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))
+        descriptors = [os.dup(0) for _ in range(4)]
+        assert descriptors
         return super().__getitem__(index)
 
 

@@ -35,6 +35,7 @@ from tests.engine.datasets import (
     Draws,
     Faulty,
     Growing,
+    Hoarding,
     Images,
     Live,
     Slow,
@@ -372,6 +373,15 @@ def test_a_killed_worker_is_started_anew_and_nothing_is_lost(open_pool, tmp_path
     batches = batches_of(start(pool, in_fours(64), restarts_workers=True))
 
     assert labels_of(batches) == list(range(64))
+
+
+def test_a_worker_without_descriptors_tells_so_and_what_to_do(open_pool):
+    run = start(open_pool(Hoarding(64), num_workers=1), in_fours(64))
+
+    with pytest.raises(OSError, match="Too many open files") as caught:
+        batches_of(run)
+
+    assert any("limit of open files is 40" in note for note in caught.value.__notes__)
 
 
 def test_a_sample_that_ends_every_worker_is_given_up(open_pool):

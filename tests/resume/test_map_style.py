@@ -354,6 +354,15 @@ def test_a_state_of_another_loader_is_refused(change, text):
         FastLoader(**options, num_workers=0).load_state_dict(state)
 
 
+@pytest.mark.parametrize("change", [{"num_batches": -3}, {"num_batches": "3"}, {"epoch": None}])
+def test_a_damaged_state_is_refused(change):
+    loader = FastLoader(Numbers(), 4, num_workers=0)
+    state = {**saved(loader), **change}
+
+    with pytest.raises(ResumeError, match=f"{next(iter(change))} should be a whole number"):
+        loader.load_state_dict(state)
+
+
 @pytest.mark.parametrize("state", [{"_num_yielded": 3}, None, "state"], ids=str)
 def test_something_else_than_a_state_is_refused(state):
     with pytest.raises(ResumeError, match="no state of a FastLoader"):

@@ -18,6 +18,7 @@ import torch
 from threadpoolctl import ThreadpoolController
 
 from fastloader._buffers import allocating_with
+from fastloader._file_limit import note_file_limit
 from fastloader._live import load_live_state, tell
 from fastloader._ranks import Ranks, adopt_ranks
 from fastloader._seeding import DrawScope, derive_seed, draw_scope, seed_global_generators
@@ -95,6 +96,7 @@ def run_worker(setup: WorkerSetup, launch: Launch) -> None:
             worker = _Worker(setup, plan, send)
             worker.initialise(worker_init_fn)
     except Exception as error:  # noqa: BLE001 - raised in the consumer
+        note_file_limit(error)
         send(Reply(ReplyKind.NOT_STARTED, -1, -1, 0, pack_error(error)))
         return
     send(Reply(ReplyKind.READY, -1, -1, 0, b""))
@@ -175,10 +177,7 @@ class _Worker:
                 case Task() as task:
                     self._do(task)
                 case SlotOffer(run, number, place):
-                    batch, point = self._too_large.pop((run, number))
-                    self._writers.clear()  # of smaller slots, which are no longer lent
-                    self._writer = self._writer_of(place)
-                    self._reply_with(run, number, batch, point)
+                    self._move(run, number, place)
                 case LiveState(state, epoch):
                     if epoch is not None:
                         tell(self._plan.dataset, "set_epoch", epoch)
@@ -192,8 +191,8 @@ class _Worker:
         if task.run < self._earliest_run():
             self._send(Reply(ReplyKind.CANCELLED, task.run, task.number, 0, b""))
             return
-        self._writer = self._writer_of(task.slot)
         try:
+            self._writer = self._writer_of(task.slot)
             batch = self._make(task)
             point = self._stream_point(task)
         except StopIteration:
@@ -206,10 +205,22 @@ class _Worker:
             raise  # ends the worker, as it asks for; raised again it would end the consumer
         except BaseException as error:  # noqa: BLE001 - raised in the consumer
             self._tell_skipped(task)
+            note_file_limit(error)
             self._answer(ReplyKind.ERROR, task, pack_error(error))
         else:
             self._tell_skipped(task)
             self._reply_with(task.run, task.number, batch, point)
+
+    def _move(self, run: int, number: int, place: SlotPlace) -> None:
+        batch, point = self._too_large.pop((run, number))
+        self._writers.clear()  # of smaller slots, which are no longer lent
+        try:
+            self._writer = self._writer_of(place)
+        except OSError as error:
+            note_file_limit(error)
+            self._send(Reply(ReplyKind.ERROR, run, number, 0, pack_error(error)))
+        else:
+            self._reply_with(run, number, batch, point)
 
     def _make(self, task: Task) -> Batch:
         if task.run != self._run:
