@@ -32,10 +32,11 @@ import argparse
 import contextlib
 import json
 import multiprocessing
-from collections.abc import Callable, Iterator, Sequence
+import signal
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from _cost import PeakMemory
 from _facts import copy_bytes_per_second, run_facts, usable_cpus
@@ -47,6 +48,7 @@ from _verdict import FIRST, make_report
 __all__ = ["FIRST", "Benchmark", "BenchmarkError", "CannotRun", "Run", "Work"]
 
 _MIN_RUNS = 5
+_ENDING_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 
 class Benchmark:
@@ -172,9 +174,12 @@ class Benchmark:
         peaks: dict[str, int] = {}
         reasons: dict[str, str] = {}
         num_runs = 1 if arguments.smoke else arguments.runs
-        for table in dict.fromkeys(one.table for one in chosen):
-            members = [one for one in chosen if one.table == table]
-            self._run_table(members, num_runs, measurements, peaks, reasons)
+        with _saving_if_cut_off(
+            arguments.json, {"question": self.question, **facts}, measurements
+        ):
+            for table in dict.fromkeys(one.table for one in chosen):
+                members = [one for one in chosen if one.table == table]
+                self._run_table(members, num_runs, measurements, peaks, reasons)
         report = make_report(
             chosen,
             measurements,
@@ -274,6 +279,42 @@ class Benchmark:
                     f"{configuration.name}: {unit} is {rate:.3g}, but at most {limit:.3g} is "
                     "possible; look at what is counted and when the clock runs."
                 )
+
+
+@contextlib.contextmanager
+def _saving_if_cut_off(
+    path: Path | None,
+    about: Mapping[str, Any],
+    measurements: Mapping[str, Sequence[Measurement]],
+) -> Iterator[None]:
+    """Write what was measured beside the file of results when not all could be, and say why.
+
+    A signal that would end the process without a word is an error here, too.
+    """
+
+    def stop(number: int, _: object) -> NoReturn:
+        raise SystemExit(f"cut off by {signal.Signals(number).name}.")
+
+    previous = {number: signal.signal(number, stop) for number in _ENDING_SIGNALS}
+    try:
+        yield
+    except BaseException as error:
+        runs = {
+            name: [one.quantities() for one in found] for name, found in measurements.items()
+        }
+        if path is not None:
+            partial = path.with_suffix(".partial.json")
+            partial.parent.mkdir(parents=True, exist_ok=True)
+            reason = f"{type(error).__name__}: {error}"
+            document = {**about, "cut_off_by": reason, "runs": runs}
+            partial.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+        where = "" if path is None else f": see {partial}"
+        done = sum(map(len, runs.values()))
+        print(f"not complete after {done} runs of {len(runs)} configurations{where}.")
+        raise
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
 
 
 @contextlib.contextmanager

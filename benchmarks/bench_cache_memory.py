@@ -39,6 +39,9 @@ IMAGE_BYTES = SIDE * SIDE * 2
 KINDS = ("shared", "disk", "by hand")
 MAX_COPIES = 1.05
 """Of the caches, whatever the start method."""
+LEAST_ADDED_BYTES = 256 << 20
+"""Of pixels: with fewer, batches under way and what interpreters take one time and not the next
+are as much as the pixels, and no number of copies can be told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +139,9 @@ def count_copies(kind: str, start_method: str, many: Path, few: Path, num_images
         setup = Setup(kind, start_method, path, many.parent)
         found[count] = measure_bytes(setup, count)
     grown_bytes = found[num_images] - found[num_few]
+    added_bytes = (num_images - num_few) * IMAGE_BYTES
     return {
-        "copies": grown_bytes / ((num_images - num_few) * IMAGE_BYTES),
+        "copies": grown_bytes / added_bytes if added_bytes >= LEAST_ADDED_BYTES else None,
         "many_bytes": found[num_images],
         "few_bytes": found[num_few],
     }
@@ -159,13 +163,18 @@ def main() -> None:
         many, few = Path(folder) / "many.parquet", Path(folder) / "few.parquet"
         for path, count in ((many, num_images), (few, num_images // FEW_SHARE)):
             write_images(make_images(count), path, compression=None, progress=False)
-        print(f"{NUM_RANKS} ranks, {NUM_WORKERS} workers each: copies of the pixels")
+        added = (num_images - num_images // FEW_SHARE) * IMAGE_BYTES / 2**20
+        print(f"{NUM_RANKS} ranks, {NUM_WORKERS} workers each; {added:.0f} MiB more of pixels")
+        print("cache    start      few MiB many MiB copies of the pixels")
         for kind in KINDS[:1] if arguments.smoke else KINDS:  # each starts four interpreters
             for method in methods:
                 result = count_copies(kind, method, many, few, num_images)
                 results[f"{kind}, {method}"] = result
-                print(f"{kind:8} {method:10} {result['copies']:6.3f}", flush=True)
-                assert arguments.smoke or kind == "by hand" or result["copies"] < MAX_COPIES
+                few_mib, many_mib = (result[f"{n}_bytes"] / 2**20 for n in ("few", "many"))
+                copies = result["copies"]
+                told = "too few images to tell" if copies is None else f"{copies:.3f}"
+                print(f"{kind:8} {method:10} {few_mib:7.0f} {many_mib:8.0f} {told}", flush=True)
+                assert copies is None or kind == "by hand" or copies < MAX_COPIES
     if arguments.smoke:
         print("smoke run: these numbers mean nothing.")
     if arguments.json:

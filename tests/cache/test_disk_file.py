@@ -1,12 +1,13 @@
 """Cache files: found again, made anew when the content is another, whole at any moment."""
 
+import errno
 import os
 import sys
 from pathlib import Path
 
 import pytest
 
-from fastloader.cache import default_cache_folder, disk_cache_path
+from fastloader.cache import _disk_file, default_cache_folder, disk_cache_path
 from fastloader.cache._disk_file import DISK_HEADER_BYTES, open_disk_file
 from fastloader.errors import SharedMemoryError
 
@@ -125,3 +126,24 @@ def test_the_folder_is_the_environments_or_the_users(monkeypatch):
     assert default_cache_folder() == Path("/caches/fastloader")
     monkeypatch.delenv("XDG_CACHE_HOME")
     assert default_cache_folder() == Path(os.path.expanduser("~/.cache/fastloader"))  # noqa: PTH111
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="room is reserved by fallocate(2)")
+def test_room_is_taken_when_a_file_is_made(tmp_path):
+    size = DISK_HEADER_BYTES + (1 << 20)
+
+    with open_file(tmp_path / "a.pixels", num_bytes=size):
+        state = (tmp_path / "a.pixels").stat()
+
+    assert state.st_blocks * 512 >= size
+
+
+def test_a_disk_without_room_is_said_to_be_full_and_stays_as_it_was(tmp_path, monkeypatch):
+    def fail(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(_disk_file, "_reserve", fail)
+
+    with pytest.raises(SharedMemoryError, match=r"No space left on device.*has room"):
+        open_file(tmp_path / "a.pixels")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.lock"]

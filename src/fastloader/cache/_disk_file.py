@@ -1,5 +1,7 @@
 """A file of decoded pixels in a cache folder: found again, or made anew."""
 
+import ctypes
+import errno
 import hashlib
 import json
 import os
@@ -80,7 +82,7 @@ def open_disk_file(
     except OSError as error:
         raise SharedMemoryError(
             f"The cache file {path} cannot be made ({error}): choose a folder that can be "
-            f"written to with cache_dir=, or the environment variable FASTLOADER_CACHE_DIR."
+            f"written to and has room with cache_dir=, or the environment variable FASTLOADER_CACHE_DIR."
         ) from error
 
 
@@ -116,6 +118,7 @@ def _create(path: Path, header: bytes, num_bytes: int) -> MemoryFile:
     try:
         file.write(0, memoryview(header))
         file.resize(num_bytes)
+        _reserve(descriptor, num_bytes)
         os.fsync(descriptor)
         Path(temporary).replace(path)
     except BaseException:
@@ -123,6 +126,27 @@ def _create(path: Path, header: bytes, num_bytes: int) -> MemoryFile:
         file.close()
         raise
     return file
+
+
+def _reserve(descriptor: int, num_bytes: int) -> None:
+    """Take room on the disk now: pixels are mapped, and running out of it then ends the process.
+
+    Where a file system cannot (some of networks), the room is taken as pixels are written.
+    `os.posix_fallocate` would write to each of its blocks instead, however many there are.
+
+    Raises:
+        OSError: If there is not enough.
+    """
+    if sys.platform != "linux":
+        return
+    libc = ctypes.CDLL(None, use_errno=True)
+    while libc.fallocate64(descriptor, 0, ctypes.c_int64(0), ctypes.c_int64(num_bytes)):
+        number = ctypes.get_errno()
+        if number == errno.EINTR:
+            continue
+        if number in {errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}:
+            return
+        raise OSError(number, os.strerror(number))
 
 
 def _header(content: str, num_bytes: int) -> bytes:
