@@ -41,11 +41,11 @@ from typing import Any, NoReturn
 from _cost import PeakMemory
 from _facts import copy_bytes_per_second, run_facts, usable_cpus
 from _homes import Apart, Configuration, Here, Home
-from _measurement import BenchmarkError, CannotRun, Measurement, Run, Work
+from _measurement import BenchmarkError, CannotRun, Keeping, Measurement, Run, Work
 from _table import print_table
 from _verdict import FIRST, make_report
 
-__all__ = ["FIRST", "Benchmark", "BenchmarkError", "CannotRun", "Run", "Work"]
+__all__ = ["FIRST", "Benchmark", "BenchmarkError", "CannotRun", "Keeping", "Run", "Work"]
 
 _MIN_RUNS = 5
 _ENDING_SIGNALS = (signal.SIGTERM, signal.SIGHUP)

@@ -4,11 +4,20 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from _cost import tree_cost
 
-__all__ = ["BenchmarkError", "CannotRun", "Measurement", "Run", "Summary", "Work", "measure"]
+__all__ = [
+    "BenchmarkError",
+    "CannotRun",
+    "Keeping",
+    "Measurement",
+    "Run",
+    "Summary",
+    "Work",
+    "measure",
+]
 
 
 class BenchmarkError(RuntimeError):
@@ -33,6 +42,24 @@ class Work:
 
 Run: TypeAlias = Callable[[], Work]
 """The part of a configuration that is timed; called many times."""
+
+
+class Keeping:
+    """A run whose results stay until the next one, and are let go of while no clock runs."""
+
+    kept: ClassVar[list[Any]] = []
+    """Of the last run of this process: another one may find and use what is still there."""
+
+    def __init__(self, run: Callable[[list[Any]], Work]) -> None:
+        """Take the run.
+
+        Args:
+            run: Puts into a list, empty at first, what is to stay.
+        """
+        self._run = run
+
+    def __call__(self) -> Work:
+        return self._run(self.kept)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +96,7 @@ class Measurement:
 
 def measure(run: Run) -> Measurement:
     """Call `run` once, and take what it costs."""
+    Keeping.kept.clear()
     before = tree_cost()
     start = time.perf_counter()
     work = run()

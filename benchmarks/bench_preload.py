@@ -26,9 +26,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from _harness import Benchmark, Run, Work
+from _harness import Benchmark, Keeping, Run, Work
 from fastloader import OMEArrowDataset
 from fastloader.sources import ParquetSource, ome_arrow_type
+from fastloader.sources._batch_rows import rows_at_once
 
 CELLS = Path(__file__).parents[1] / "data" / "nf1_cells.parquet"
 SIZES = {"small": (2000, 80, 64), "large": (192, 512, 8)}
@@ -80,8 +81,7 @@ def write_file(folder: Path, kind: str, encoding: Any, *, smoke: bool) -> Path:
 def rows_of_batch(kind: str) -> int:
     """Return as many rows as our reader takes at once."""
     num_images, side, _ = SIZES[kind]
-    image_bytes = 3 * side * side * 2
-    return max(1, max(2 << 20, num_images * image_bytes // 100) // image_bytes)
+    return rows_at_once(np.full(num_images, 3 * side * side * 2))
 
 
 def image_as_py(value: dict[str, Any]) -> npt.NDArray[np.uint16]:
@@ -158,14 +158,14 @@ def read_bare(path: Path, batch_rows: int) -> Run:
 
 def preload(path: Path) -> Run:
     """Preload the pixels as a user would."""
-    kept: list[OMEArrowDataset] = []  # giving memory back is no part of preloading
 
-    def run() -> Work:
-        kept.append(OMEArrowDataset(path, progress=False))
-        num_bytes = int(kept[-1].shapes.prod(axis=1).sum()) * 2
-        return Work(samples=len(kept[-1]), nbytes=num_bytes)
+    def run(kept: list[OMEArrowDataset]) -> Work:
+        dataset = OMEArrowDataset(path, progress=False)
+        kept.append(dataset)
+        num_bytes = int(dataset.shapes.prod(axis=1).sum()) * 2
+        return Work(samples=len(dataset), nbytes=num_bytes)
 
-    return run
+    return Keeping(run)
 
 
 def preload_as_py(path: Path) -> Run:

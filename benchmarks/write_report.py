@@ -86,7 +86,7 @@ def find_results() -> list[Report]:
 _ORDER = (
     "bench_in_memory", "bench_transport", "bench_decode", "bench_epochs", "bench_startup",
     "bench_held_data", "bench_items", "bench_loaders", "bench_training", "bench_tables",
-    "bench_preload", "bench_image_folders", "bench_cache_memory", "bench_augment",
+    "bench_rows", "bench_preload", "bench_image_folders", "bench_cache_memory", "bench_augment",
     "bench_statistics", "bench_device", "bench_multiscale", "bench_cells",
 )  # fmt: skip
 

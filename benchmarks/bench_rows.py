@@ -1,0 +1,205 @@
+"""What does a random image of a table cost where nothing is kept?
+
+Question: images per second from each table format, one row after the other and 16 in one batch.
+Held fixed: the files of bench_tables.py: images of 3 x 512 x 512 uint16, row groups and record batches of 8,
+    kept open; 16 rows in random order; on one core (this process is bound to it).
+Baseline: as_py, what readers of OME-Arrow do: the row (of Parquet and Arrow its group) as Python objects.
+Method: bare is the cheapest read of the chunks of a row that the format's library offers, dropped. It is
+    the floor: Parquet cannot begin within a row group, compressed Arrow files decompress a record batch,
+    DuckDB decodes 2048 rows. Ours are `OMEArrowDataset(path, preload=False, cache="none")`, which checks
+    each image and copies it to a tensor of its own.
+Losing cases: bytes are hardly slower as Python objects, so that little can be saved.
+Command: python benchmarks/bench_rows.py --json benchmarks/results/<date>-<machine>/rows.json
+"""
+
+import importlib
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import ipc
+
+from _harness import Benchmark, Run, Work
+from bench_tables import (
+    FORMATS,
+    GROUP_ROWS,
+    NUM_IMAGES,
+    SMOKE_IMAGES,
+    make_table,
+    use_one_core,
+    write_table,
+)
+from fastloader import OMEArrowDataset
+
+NUM_ROWS = 16
+
+ReadRow: TypeAlias = Callable[[int], Any]
+
+
+def random_rows(num_rows: int) -> list[int]:
+    """Return rows in random order."""
+    return [int(row) for row in np.random.default_rng(3).permutation(num_rows)[:NUM_ROWS]]
+
+
+def image_of(value: dict[str, Any]) -> npt.NDArray[np.uint16]:
+    """Make an image of Python objects."""
+    planes = [
+        np.array(chunk["pixels"], np.uint16)
+        if "pixels" in chunk
+        else np.frombuffer(chunk["pixel_bytes"], np.uint16)
+        for chunk in value["chunks"]
+    ]
+    return np.stack(planes)
+
+
+def reader_as_py(path: Path) -> ReadRow:
+    """Return what reads a row as Python objects and makes an image of it."""
+    kind = path.suffix[1:]
+    if kind == "parquet":
+        file = pq.ParquetFile(path)
+
+        def read_parquet(row: int) -> Any:
+            group = file.read_row_group(row // GROUP_ROWS)
+            return image_of(group["image"][row % GROUP_ROWS].as_py())
+
+        return read_parquet
+    if kind in {"arrow", "feather"}:
+        batches = ipc.open_file(pa.memory_map(str(path)))
+
+        def read_batch(row: int) -> Any:
+            images = batches.get_batch(row // GROUP_ROWS).column(0)
+            return image_of(images[row % GROUP_ROWS].as_py())
+
+        return read_batch
+    if kind == "lance":
+        dataset = importlib.import_module("lance").dataset(path)
+        return lambda row: image_of(dataset.take([row], columns=["image"])["image"][0].as_py())
+    if kind == "duckdb":
+        connection = importlib.import_module("duckdb").connect(path, read_only=True)
+        query = "select image from images where rowid = ?"
+        return lambda row: image_of(connection.execute(query, [row]).fetchone()[0])
+    vortex = importlib.import_module("vortex")
+    opened = vortex.open(str(path))
+
+    def read_vortex(row: int) -> Any:
+        indices = vortex.array(pa.array([row], pa.uint64()))
+        table = opened.to_arrow(["image"], indices=indices).read_all()
+        return image_of(table["image"][0].as_py())
+
+    return read_vortex
+
+
+def reader_bare(path: Path) -> ReadRow:
+    """Return the cheapest that reads the chunks of a row, and drops them."""
+    kind = path.suffix[1:]
+    if kind == "parquet":
+        file = pq.ParquetFile(path)
+
+        def read_parquet(row: int) -> Any:
+            rows = file.iter_batches(
+                row % GROUP_ROWS + 1,
+                row_groups=[row // GROUP_ROWS],
+                columns=["image.chunks"],
+                use_threads=False,
+            )
+            return next(rows)
+
+        return read_parquet
+    if kind in {"arrow", "feather"}:
+        options = ipc.IpcReadOptions(use_threads=False)
+        batches = ipc.open_file(pa.memory_map(str(path)), options=options)
+        return lambda row: batches.get_batch(row // GROUP_ROWS).column(0).field("chunks")
+    if kind == "lance":
+        dataset = importlib.import_module("lance").dataset(path)
+        return lambda row: dataset.take([row], columns={"chunks": "image.chunks"})
+    if kind == "duckdb":
+        connection = importlib.import_module("duckdb").connect(path, read_only=True)
+        query = "select image.chunks as chunks from images where rowid = {}"
+        return lambda row: connection.sql(query.format(row)).to_arrow_table()
+    vortex = importlib.import_module("vortex")
+    column = importlib.import_module("vortex.expr").column("image")
+    projection = importlib.import_module("vortex.expr").pack({"chunks": column["chunks"]})
+    opened = vortex.open(str(path), memory_map=True)
+
+    def read_vortex(row: int) -> Any:
+        indices = vortex.array(pa.array([row], pa.uint64()))
+        return list(opened.scan(projection, indices=indices))
+
+    return read_vortex
+
+
+def rows_by(path: Path, make_reader: Callable[[Path], ReadRow]) -> Run:
+    """Read rows one after the other by the format's library."""
+    use_one_core()
+    read = make_reader(path)
+    rows = random_rows(len(open_dataset(path)))
+
+    def run() -> Work:
+        for row in rows:
+            read(row)
+        return Work(samples=len(rows))
+
+    return run
+
+
+def rows_ours(path: Path) -> Run:
+    """Read rows one after the other."""
+    use_one_core()
+    dataset = open_dataset(path)
+    rows = random_rows(len(dataset))
+
+    def run() -> Work:
+        for row in rows:
+            dataset[row]
+        return Work(samples=len(rows))
+
+    return run
+
+
+def batch_ours(path: Path) -> Run:
+    """Read the same rows as one batch."""
+    use_one_core()
+    dataset = open_dataset(path)
+    rows = random_rows(len(dataset))
+
+    def run() -> Work:
+        return Work(samples=len(dataset.get_batch(rows)))
+
+    return run
+
+
+def open_dataset(path: Path) -> OMEArrowDataset:
+    """Open a table of which nothing is kept, with pixels in the type of the file."""
+    return OMEArrowDataset(path, preload=False, cache="none", dtype=None, progress=False)
+
+
+def main() -> None:
+    """Write the files and run everything."""
+    benchmark = Benchmark(__doc__, isolate=False)  # forty configurations, each only a few calls
+    num_images = SMOKE_IMAGES if benchmark.arguments().smoke else NUM_IMAGES
+    with tempfile.TemporaryDirectory() as folder:
+        for encoding in ("list", "bytes"):
+            table = make_table(encoding, num_images)
+            for kind in FORMATS:
+                path = write_table(table, Path(folder), kind, encoding)
+                group = f"{kind} {encoding}"
+                for name, make_reader in (("as_py", reader_as_py), ("bare", reader_bare)):
+                    benchmark.add(
+                        f"{group}: {name}",
+                        rows_by,
+                        group=group,
+                        path=path,
+                        make_reader=make_reader,
+                    )
+                benchmark.add(f"{group}: ours", rows_ours, group=group, path=path)
+                benchmark.add(f"{group}: ours, 16 at once", batch_ours, group=group, path=path)
+        benchmark.main(in_groups=True)
+
+
+if __name__ == "__main__":
+    main()
