@@ -24,6 +24,7 @@ from fastloader.datasets._batched import as_batched
 from fastloader.datasets._resident import make_resident, preferred_residence
 from fastloader.errors import ImageDataError, SettingsError, SharedMemoryError
 from fastloader.sources import ParquetSource
+from tests.image_files import write_ome_zarr, write_tiff
 from tests.ome_arrow_tables import image_array, ome_arrow_value, random_image, write_images
 
 IMAGES = [random_image((1, 2, 1, 6, 5), seed=seed) for seed in range(9)]
@@ -245,6 +246,23 @@ def test_another_choice_of_channels_is_another_file(path, tmp_path):
 
     assert torch.equal(EXPECTED[:, :1], dataset.get_batch(range(9)))
     assert len(list((tmp_path / "cache").glob("*.pixels"))) == 2
+
+
+@pytest.mark.parametrize("choice", ["pattern", "list", "level"])
+def test_another_choice_of_a_folder_is_another_file(tmp_path, choice):
+    pixels = [np.full((8, 8), value, np.uint16) for value in (1, 2)]
+    paths = [write_tiff(tmp_path / f"{n}.tif", one) for n, one in enumerate(pixels)]
+    options = {"dtype": None, "cache": "disk", "cache_dir": tmp_path / "cache"}
+    if choice == "pattern":
+        both = [OMEArrowDataset(tmp_path, pattern=f"{n}.tif", **options) for n in range(2)]
+    elif choice == "list":
+        both = [OMEArrowDataset([path], **options) for path in paths]
+    else:
+        path = write_ome_zarr(tmp_path / "a.zarr", pixels[0][None], num_levels=2)
+        both = [OMEArrowDataset(path, level=level, **options) for level in range(2)]
+
+    assert len(list((tmp_path / "cache").glob("*.pixels"))) == 2
+    assert [one[0].shape[1] for one in both] == ([8, 4] if choice == "level" else [8, 8])
 
 
 def test_zeros_for_missing_images_are_kept_too(tmp_path):

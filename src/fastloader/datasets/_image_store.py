@@ -32,6 +32,7 @@ from fastloader.sources import (
     GroupedSource,
     ImageSource,
     ImageTable,
+    SelectedSource,
     WritePixels,
     release_memory,
 )
@@ -285,6 +286,8 @@ class ImageStore:
             groups = np.searchsorted(self._source.group_starts, self._rows, "right") - 1
         edges = choose_units(layout.sizes_bytes, groups)
         choice = f"{self._channels} {_digest(self._rows)} {_digest(self._is_stored)}"
+        if isinstance(self._source, SelectedSource):
+            choice += f" {self._source.selection}"
         content = f"{self._source.fingerprint} {choice}"
         everything = np.arange(len(self))
         if self._options.cache == "disk":

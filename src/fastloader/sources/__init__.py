@@ -18,6 +18,7 @@ from fastloader.sources._protocol import (
     GroupedSource,
     ImageSource,
     ImageTable,
+    SelectedSource,
     WritePixels,
 )
 
@@ -38,6 +39,7 @@ __all__ = [
     "OmeArrowFolder",
     "OmeZarrFolder",
     "ParquetSource",
+    "SelectedSource",
     "SourcePath",
     "TiffFolder",
     "WritePixels",

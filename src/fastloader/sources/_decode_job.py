@@ -17,6 +17,8 @@ Integers: TypeAlias = npt.NDArray[np.int64]
 
 REQUESTS_AT_ONCE = 16
 """Images at URLs to read at once: nearly all of the time is waiting for the network."""
+_REQUESTED_BYTES = 256 << 20
+"""Most pixels of images at URLs that are read at once, where one image is less."""
 _LARGE_IMAGE_BYTES = 4 << 20
 """From here on decoding takes so much longer than the Python around it that threads keep cores
 busy, which cost no start. Below, they make it slower than one thread: each waits up to 5 ms for
@@ -82,7 +84,8 @@ def decode_images(
     is_small = int(sizes.mean()) < _LARGE_IMAGE_BYTES
     in_processes = is_local and is_small and isinstance(write, MemoryWriter)
     if not is_local:
-        num_cores = max(num_cores, REQUESTS_AT_ONCE)
+        at_once = min(REQUESTS_AT_ONCE, _REQUESTED_BYTES // max(1, int(sizes.max())))
+        num_cores = max(num_cores, at_once)
     elif in_processes:
         num_cores = min(num_cores, 1 + max(1, int(sizes.sum()) // _BYTES_PER_CHILD))
     elif is_small:

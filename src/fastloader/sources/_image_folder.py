@@ -68,12 +68,15 @@ class ImageFolder(ABC):
     that reads and closed again. A file that was changed since is an error.
     """
 
-    def __init__(self, tree: FileTree, found: Sequence[FoundImage]) -> None:
+    def __init__(
+        self, tree: FileTree, found: Sequence[FoundImage], asked: Sequence[Any]
+    ) -> None:
         """Take what was found.
 
         Args:
             tree: Folder, or a single image.
             found: At least one image.
+            asked: What of an image is read: its number, level of resolution and so on.
         """
         self._tree = tree
         self._paths = TextList(image.path for image in found)
@@ -90,6 +93,9 @@ class ImageFolder(ABC):
         self._columns: dict[str, ColumnValues | TextList] = {
             name: _pack_column([image.columns.get(name) for image in found]) for name in names
         }
+        selection = repr((asked, [image.path for image in found])).encode()
+        self.selection = hashlib.blake2b(selection, digest_size=16).hexdigest()
+        """Tells these images from others of the same folder, whatever they look like."""
         stamps = hashlib.blake2b(digest_size=16)
         for image in found:
             stamps.update(repr((image.path, image.layout, image.stamp)).encode())

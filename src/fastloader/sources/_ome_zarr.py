@@ -102,7 +102,7 @@ class OmeZarrFolder(ImageFolder):
             )
         tree, stores = open_tree(path, storage_options)
         job = _Look(tree, find_nodes(tree, stores), level or 0, pixel_size)
-        super().__init__(tree, look_at_all(job, tree, num_cores))
+        super().__init__(tree, look_at_all(job, tree, num_cores), (level, pixel_size))
 
     @cached_property
     def fingerprint(self) -> str:

@@ -12,7 +12,14 @@ from fastloader.sources._description import ImageDescription
 if TYPE_CHECKING:  # takes a while to import, and processes that decode images go without
     import pyarrow.compute as pc
 
-__all__ = ["ColumnValues", "GroupedSource", "ImageSource", "ImageTable", "WritePixels"]
+__all__ = [
+    "ColumnValues",
+    "GroupedSource",
+    "ImageSource",
+    "ImageTable",
+    "SelectedSource",
+    "WritePixels",
+]
 
 ColumnValues: TypeAlias = npt.NDArray[Any] | list[Any]
 """Values of a metadata column: an array of numbers, or a list of anything, None for null."""
@@ -128,6 +135,16 @@ class ImageSource(Protocol):
                 thread, one call at a time.
             num_threads: Most threads to read with.
         """
+        ...
+
+
+@runtime_checkable
+class SelectedSource(Protocol):
+    """A source of some of the images at its place, of which there may be others."""
+
+    @property
+    def selection(self) -> str:
+        """Text that is the same for the same choice, whatever the images hold by now."""
         ...
 
 

@@ -79,7 +79,7 @@ class TiffFolder(ImageFolder):
                 f"{tree.where} has no file {'of TIFF' if pattern is None else f'like {pattern!r}'} "
                 f"({', '.join(TIFF_SUFFIXES[:2])}) in it or its subfolders."
             )
-        super().__init__(tree, _look_at_all(tree, names, choice, num_cores))
+        super().__init__(tree, _look_at_all(tree, names, choice, num_cores), (choice,))
 
     def describe(self, row: int) -> ImageDescription:
         """Read what the OME header says, if there is one; see `ImageFolder.describe`.
