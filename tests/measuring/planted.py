@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import torch
-from torch.utils.data import IterableDataset
+from torch.utils.data import IterableDataset, Sampler
 
 
 def compute(seconds):
@@ -71,6 +71,28 @@ class Stream(IterableDataset):
         for number in range(self.length):
             compute(self.seconds)
             yield torch.tensor(number)
+
+
+class SlowSampler(Sampler):
+    """Says one index after the other, as if it asked somebody for each."""
+
+    def __init__(self, length, seconds):
+        self.length = length
+        self.seconds = seconds
+
+    def __len__(self):
+        return self.length
+
+    def __iter__(self):
+        for number in range(self.length):
+            time.sleep(self.seconds)
+            yield number
+
+
+def slow_transform(batch):
+    """Change a batch for longer than it takes to make it."""
+    compute(0.008)
+    return batch
 
 
 def slow_collate(samples):

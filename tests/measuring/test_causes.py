@@ -33,9 +33,24 @@ FAULTS = {
         "collate_fn=None",
     ),
     "collate, torch's": ({"num_workers": 0, "collate_seconds": 0.07}, "get_batch"),
+    "batch_transform": ({"num_workers": 0, "transform_seconds": 0.07}, "num_workers=4, or"),
+    "batch_transform, all": (
+        {"num_workers": 4, "transform_seconds": 0.3},
+        "device_transform",
+    ),
+    "sampler": ({"order_seconds": 0.07}, "shuffle=True"),
     "slow_samples": (
         {"slow_share": 0.7, "slow_indices": (17, 3), "samples_seconds": 0.2},
         "in_order=False",
+    ),
+    "transport, for all its collating": (
+        {
+            "is_fast": False,
+            "batch_bytes": 7e7,
+            "samples_seconds": 1e-3,
+            "collate_seconds": 5e-3,
+        },
+        'transport="shared"',
     ),
     "transport": (
         {"is_fast": False, "batch_bytes": 7e7, "fallbacks": ("transport='torch'",)},

@@ -9,7 +9,16 @@ from torch.utils.data import DataLoader, TensorDataset
 from fastloader import FastLoader
 from fastloader.errors import SettingsError
 from fastloader.measuring import diagnose
-from tests.measuring.planted import Computed, Stored, Stream, Threaded, Uneven, slow_collate
+from tests.measuring.planted import (
+    Computed,
+    SlowSampler,
+    Stored,
+    Stream,
+    Threaded,
+    Uneven,
+    slow_collate,
+    slow_transform,
+)
 
 
 def sleeping(seconds):
@@ -40,6 +49,18 @@ PLANTED = [
         0.002,
         "collate",
         id="collate",
+    ),
+    pytest.param(
+        of(Computed, 200, 1e-5, num_workers=0, batch_transform=slow_transform),
+        0.002,
+        "batch_transform",
+        id="batch_transform",
+    ),
+    pytest.param(
+        of(Computed, 200, 1e-5, num_workers=0, sampler=SlowSampler(200, 2e-3)),
+        0.002,
+        "sampler",
+        id="sampler",
     ),
     pytest.param(of(Uneven, 64, 5e-4, num_workers=0), 0.002, "slow_samples", id="uneven"),
     pytest.param(

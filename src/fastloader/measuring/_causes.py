@@ -14,6 +14,8 @@ Cause: TypeAlias = Literal[
     "sample_cost",
     "slow_samples",
     "collate",
+    "batch_transform",
+    "sampler",
     "storage",
     "transport",
     "pinning",
@@ -148,7 +150,7 @@ def _copy(e: Evidence) -> Finding | None:
 def _busy_cpus(e: Evidence) -> Finding | None:
     loop_seconds = e.own_wait_seconds + e.step_seconds
     holds_back = e.own_wait_seconds > HOLDS_BACK * loop_seconds
-    if e.slowdown < 1.5 or holds_back or not e.expected_wait_seconds:
+    if e.slowdown < 1.5 or holds_back or not e.expected_wait_seconds or not e.is_dear:
         return None
     return _waiting(
         e,
@@ -184,8 +186,35 @@ def _dear_workers(e: Evidence) -> Finding | None:
     )
 
 
+def _sampler(e: Evidence) -> Finding | None:
+    if e.order_seconds < 0.5 * e.wait_seconds:
+        return None
+    return _waiting(
+        e,
+        "sampler",
+        f"The sampler takes {e.order_seconds * 1e3:.1f} ms for the indices of a batch, which no "
+        "worker does for it.",
+        "a sampler that knows its order when the epoch begins (fastloader.sampling), or "
+        "shuffle=True",
+    )
+
+
+def _batch_transform(e: Evidence) -> Finding | None:
+    if e.transform_seconds < 0.5 * e.make_seconds or not e.is_dear:
+        return None
+    can_grow = e.num_workers < min(e.cpus, e.num_needed)
+    return _waiting(
+        e,
+        "batch_transform",
+        f"batch_transform takes {e.transform_seconds * 1e3:.1f} ms of the "
+        f"{e.make_seconds * 1e3:.1f} ms of a batch.",
+        (f"num_workers={min(e.cpus, e.num_needed)}, or " if can_grow else "")
+        + "device_transform, which works on the device, or a cheaper one",
+    )
+
+
 def _collate(e: Evidence) -> Finding | None:
-    if e.collate_seconds < 0.5 * e.make_seconds:
+    if e.collate_seconds < 0.5 * e.make_seconds or not e.is_dear:
         return None
     share = f"{e.collate_seconds / e.make_seconds:.0%} of the time of a batch"
     if e.has_own_collate:
@@ -204,7 +233,7 @@ def _collate(e: Evidence) -> Finding | None:
 
 
 def _slow_samples(e: Evidence) -> Finding | None:
-    if e.slow_share < 0.3:
+    if e.slow_share < 0.3 or not e.is_dear:
         return None
     listed = ", ".join(map(str, e.slow_indices[:5]))
     return _waiting(
@@ -224,7 +253,7 @@ def _storage(e: Evidence) -> Finding | None:
     return _waiting(
         e,
         "storage",
-        f"Samples wait for {1 - e.computing_share:.0%} of their time, for files or a network, and "
+        f"Samples wait for {1 - e.computing_share:.0%} of their time, for files or a network, "
         f"no more than {max(1, e.num_workers)} of them at once.",
         f'num_workers={count}, workers="threads" if the dataset allows it, or a cache',
     )
@@ -258,10 +287,12 @@ def _waiting(e: Evidence, cause: Cause, text: str, remedy: str) -> Finding:
 _Rule: TypeAlias = Callable[[Evidence], Finding | None]
 _ALWAYS: tuple[_Rule, ...] = (_oversubscription, _too_many_workers, _epoch_gap, _pinning, _copy)
 _WAITING: tuple[_Rule, ...] = (
+    _sampler,
+    _transport,
+    _batch_transform,
     _slow_samples,
     _collate,
     _busy_cpus,
-    _transport,
     _dear_workers,
     _storage,
     _capacity,

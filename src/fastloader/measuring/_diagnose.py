@@ -139,6 +139,8 @@ def _evidence_of(
         samples_seconds=probed.mean_seconds * num_samples,
         computing_share=probed.computing_share,
         collate_seconds=probed.collate_seconds,
+        transform_seconds=probed.transform_seconds,
+        order_seconds=probed.order_seconds,
         has_own_collate=not any(
             loader.collate_fn is torchs for torchs in (default_collate, default_convert)
         ),

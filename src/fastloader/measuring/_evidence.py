@@ -4,6 +4,9 @@ from dataclasses import dataclass
 
 __all__ = ["Evidence"]
 
+DEAR = 0.1
+"""Share of the waiting from which on the making of a batch is looked at for the cause."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
@@ -29,6 +32,10 @@ class Evidence:
     computing_share: float = 1.0
     """Of that time that samples compute."""
     collate_seconds: float = 0.0
+    transform_seconds: float = 0.0
+    """Of `batch_transform`."""
+    order_seconds: float = 0.0
+    """Of the caller's sampler, to draw the indices of a batch."""
     has_own_collate: bool = False
     """Whether the caller gave a collate_fn."""
     slow_share: float = 0.0
@@ -52,7 +59,12 @@ class Evidence:
     @property
     def make_seconds(self) -> float:
         """What making a batch takes one worker that has a core to itself."""
-        return self.samples_seconds + self.collate_seconds
+        return self.samples_seconds + self.collate_seconds + self.transform_seconds
+
+    @property
+    def is_dear(self) -> bool:
+        """Whether the making of batches has its part in the waiting."""
+        return self.make_seconds * self.slowdown > DEAR * self.wait_seconds
 
     @property
     def computes(self) -> bool:

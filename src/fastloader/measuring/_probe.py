@@ -6,6 +6,7 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -19,6 +20,7 @@ __all__ = ["ProbeResult", "probe"]
 
 MOST_SAMPLES = 512
 LEAST_TIMED_SECONDS = 0.02
+ENOUGH_CPU_SECONDS = 0.1
 
 T = TypeVar("T")
 
@@ -36,7 +38,8 @@ class _Part(NamedTuple):
     threads: dict[int, ThreadTime]
     """Of each thread in that time."""
     collate_seconds: float
-    """Without the time for which others had the core."""
+    """Without the time for which others had the core, and so is the next."""
+    transform_seconds: float
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,11 @@ class ProbeResult:
     computing_share: float
     """Of the time of a sample that it computes, or wants to."""
     collate_seconds: float
-    """Of a batch, mean."""
+    """Of a batch, mean, and so are the next two."""
+    transform_seconds: float
+    """Of `batch_transform`."""
+    order_seconds: float
+    """To draw the indices, from a sampler of the caller's."""
     num_threads: float
     """Threads that compute at once for one sample, by their CPU time; at least 1."""
     slowdown: float
@@ -73,7 +80,8 @@ def probe(loader: DataLoader[Any], seconds: float) -> ProbeResult:
 
     Args:
         loader: Any `DataLoader`.
-        seconds: How long to go on, at most `MOST_SAMPLES` samples.
+        seconds: How long to go on, at most `MOST_SAMPLES` samples; up to twice as long where
+            little is computed.
     """
     subject = _ProbedDataset(loader)
     parts = []
@@ -83,11 +91,30 @@ def probe(loader: DataLoader[Any], seconds: float) -> ProbeResult:
             if not part.indices:
                 break
             parts.append(part)
-            if len(parts) > 1 and time.perf_counter() > deadline:
+            now = time.perf_counter()
+            # On a busy machine too little may have been computed by then to tell threads.
+            is_enough = sum(part.cpu_seconds for part in parts[1:]) > ENOUGH_CPU_SECONDS
+            if len(parts) > 1 and now > (deadline if is_enough else deadline + seconds):
                 break
     if len(parts) > 1:
         del parts[0]  # opened files, filled caches, started threads
-    return _summed(parts)
+    return _summed(parts, _order_seconds(loader, seconds / 4))
+
+
+def _order_seconds(loader: DataLoader[Any], seconds: float) -> float:
+    """Return what the indices of a batch cost, past the first; 0 of samplers known to be quick."""
+    order = loader.batch_sampler if loader.batch_sampler is not None else loader.sampler
+    samplers = (order, loader.sampler)
+    if all(type(one).__module__.startswith(("torch.", "fastloader.")) for one in samplers):
+        return 0.0
+    indices = iter(order)
+    next(indices, None)  # an order that is drawn as a whole is drawn here
+    times = [time.perf_counter()]
+    for _ in islice(indices, MOST_SAMPLES):
+        times.append(time.perf_counter())
+        if times[-1] - times[0] > seconds:
+            break
+    return (times[-1] - times[0]) / max(1, len(times) - 1)
 
 
 def _parts(loader: DataLoader[Any], subject: "_ProbedDataset") -> Generator[_Part, None, None]:
@@ -118,6 +145,7 @@ class _ProbedDataset:
     def __init__(self, loader: DataLoader[Any]) -> None:
         self._dataset = loader.dataset
         self._collate_fn = loader.collate_fn
+        self._transform = getattr(loader, "batch_transform", None)
         self._has_batches = loader.batch_sampler is not None
         size = getattr(loader.batch_sampler, "batch_size", None) or loader.batch_size or 1
         self.batch_size = size if self._has_batches else 1
@@ -139,23 +167,26 @@ class _ProbedDataset:
         start = max(0, (number - 1) * self.batch_size + 1)
         wanted = self._indices[start : number * self.batch_size + 1]
         threads, cpu, wall = read_threads(), time.process_time(), time.perf_counter()
-        made, seconds = self._read_all(wanted)
+        made, seconds, batch = self._read_all(wanted)
         wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
         spent = {
             number: now.since(threads.get(number, ThreadTime(0, 0)))
             for number, now in read_threads().items()
         }
-        collate_seconds = 0.0
+        collate_seconds = transform_seconds = 0.0
         if made:
             subject = made if self._has_batches else made[0]
-            collate_seconds = _own_seconds(lambda: self._collate_fn(subject))[1]
-        return _Part(wanted[: len(seconds)], seconds, wall, cpu, spent, collate_seconds)
+            batch, collate_seconds = _own_seconds(lambda: self._collate_fn(subject))
+        if (transform := self._transform) is not None and seconds:
+            transform_seconds = _own_seconds(lambda: transform(batch))[1]
+        times = (collate_seconds, transform_seconds)
+        return _Part(wanted[: len(seconds)], seconds, wall, cpu, spent, *times)
 
-    def _read_all(self, indices: list[int]) -> tuple[list[Any], list[float]]:
-        """Return samples and the time of each; no samples if they come collated."""
+    def _read_all(self, indices: list[int]) -> tuple[list[Any], list[float], Any]:
+        """Return samples and the time of each; or no samples, but the batch they come as."""
         if (batched := self._batched) is not None:
-            _, seconds = _own_seconds(lambda: batched.get_batch(indices))
-            return [], [seconds / max(1, len(indices))] * len(indices)
+            batch, seconds = _own_seconds(lambda: batched.get_batch(indices))
+            return [], [seconds / max(1, len(indices))] * len(indices), batch
         samples, times = [], []
         for index in indices:
             try:
@@ -164,7 +195,7 @@ class _ProbedDataset:
                 break
             samples.append(sample)
             times.append(seconds)
-        return samples, times
+        return samples, times, None
 
     def _read(self, index: int) -> Any:
         dataset: Any = self._dataset
@@ -183,7 +214,7 @@ def _own_seconds(work: Callable[[], T]) -> tuple[T, float]:
     return result, max(0.0, seconds - read_thread().since(before).queued_seconds)
 
 
-def _summed(parts: list[_Part]) -> ProbeResult:
+def _summed(parts: list[_Part], order_seconds: float) -> ProbeResult:
     seconds = {
         index: spent
         for part in parts
@@ -198,6 +229,8 @@ def _summed(parts: list[_Part]) -> ProbeResult:
         seconds,
         min(1.0, max(ran + queued, cpu_seconds) / wall_seconds) if wall_seconds else 1.0,
         sum(part.collate_seconds for part in parts) / max(1, len(parts)),
+        sum(part.transform_seconds for part in parts) / max(1, len(parts)),
+        order_seconds,
         max(1.0, cpu_seconds / ran) if is_timed else 1.0,
         (ran + queued) / ran if is_timed else 1.0,
     )
