@@ -9,7 +9,7 @@ __all__ = ["rows_at_once"]
 
 Integers: TypeAlias = npt.NDArray[np.int64]
 
-_SHARE = 40
+_SHARE = 64
 _MIN_BYTES = 4 << 20
 _MAX_BYTES = 8 << 20
 
