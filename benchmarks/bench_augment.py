@@ -5,8 +5,8 @@ Held fixed: 256 images of 3 x 64 x 64, float32 and uint16, in one process with o
     has it; both ways give the same tensor. `--threads 2` measures with that many threads of torch.
 Baseline: images one by one, each with its key as a dataset makes it, then collated by torch, which is
     what the loop of a stock loader does.
-Method: the batch at once is made in memory that is used again, as in a `FastLoader`. The last rows do
-    the same with `Augment`, and the first show what the key of a sample costs.
+Method: the batch at once is made in memory that is used again, as in a `FastLoader`, ten times in a
+    run. The last rows do the same with `Augment`, and the first show what the key of a sample costs.
     The limit is what no batch can do without, with everything drawn before and into memory that is
     ready: a copy of all pixels, or of the view of each image that was drawn; a logarithm and a power;
     torch's convolution; NumPy's means (`_bare_transforms.py`). "Bare" of noise are torch's normal
@@ -63,6 +63,7 @@ TRANSFORMS: dict[str, Transform] = {
 FIVE = [RandomFlip(), RandomQuarterTurn(), RandomScale(), RandomShift(), Cutout()]
 DTYPES = {"float32": torch.float32, "uint16": torch.uint16}
 NUM_IMAGES = 256
+NUM_BATCHES = 10  # of one run, as one takes no longer than it takes to read the clocks
 POOL = BufferPool()
 
 
@@ -115,14 +116,15 @@ def transformed(transform_name: str, dtype: str, count: int, *, is_batch: bool) 
     indices = range(count)
 
     def run() -> Work:
-        if is_batch:
-            with allocating_with(POOL):
-                transform.batch(images, Draws.of(1, 2, indices))
-        else:
+        if not is_batch:
             default_collate([
                 transform(image, Draws.of(1, 2, [index])) for index, image in enumerate(images)
             ])
-        return Work(samples=count)
+            return Work(samples=count)
+        for _ in range(NUM_BATCHES):
+            with allocating_with(POOL):
+                transform.batch(images, Draws.of(1, 2, indices))
+        return Work(samples=NUM_BATCHES * count)
 
     return run
 
@@ -133,12 +135,13 @@ def augmented(transform_name: str, dtype: str, count: int, *, is_batch: bool) ->
     dataset = Augment(Images(random_images(DTYPES[dtype], count)), transforms)
 
     def run() -> Work:
-        if is_batch:
+        if not is_batch:
+            default_collate([dataset[index] for index in range(count)])
+            return Work(samples=count)
+        for _ in range(NUM_BATCHES):
             with allocating_with(POOL):
                 dataset.get_batch(list(range(count)))
-        else:
-            default_collate([dataset[index] for index in range(count)])
-        return Work(samples=count)
+        return Work(samples=NUM_BATCHES * count)
 
     return run
 
@@ -148,8 +151,9 @@ def bare(transform_name: str, dtype: str, count: int) -> Run:
     work = bare_work(transform_name, random_images(DTYPES[dtype], count))
 
     def run() -> Work:
-        work()
-        return Work(samples=count)
+        for _ in range(NUM_BATCHES):
+            work()
+        return Work(samples=NUM_BATCHES * count)
 
     return run
 
@@ -171,7 +175,9 @@ if __name__ == "__main__":
                 f"{group}, one by one", transformed, group=group, **options, is_batch=False
             )
             benchmark.add(f"{group}, batch", transformed, group=group, **options, is_batch=True)
-            benchmark.add(f"limit: {group}, bare", bare, group=group, is_limit=True, **options)
+            benchmark.add(
+                f"{group}, bare", bare, group=group, is_limit=name != "noise", **options
+            )
         for name in [*TRANSFORMS, "five"]:
             group = f"{name} through Augment, {dtype}"
             options = {"transform_name": name, "dtype": dtype, "count": count}
@@ -179,4 +185,4 @@ if __name__ == "__main__":
                 f"{group}, one by one", augmented, group=group, **options, is_batch=False
             )
             benchmark.add(f"{group}, batch", augmented, group=group, **options, is_batch=True)
-    benchmark.main(in_groups=True)
+    benchmark.main(in_groups=True, compared="samples_per_second")
