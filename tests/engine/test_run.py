@@ -3,6 +3,7 @@
 import gc
 import multiprocessing
 import os
+import sys
 import threading
 import time
 from asyncio import CancelledError
@@ -550,3 +551,22 @@ def test_a_forked_worker_computes_in_one_thread_and_starts_no_other(open_pool):
 
     assert torchs.tolist() == most.tolist() == alive.tolist() == [1] * 4
     assert product.tolist() == [300.0] * 4
+
+
+def test_a_worker_whose_consumer_is_gone_before_it_has_started_leaves_quietly(
+    open_pool, tmp_path
+):
+    said = tmp_path / "stderr"
+    ended, held = os.pipe()
+
+    consumer = os.fork()
+    if not consumer:
+        sys.stderr = said.open("w")
+        open_pool(Images(4), num_workers=1, worker_init_fn=lambda _worker: time.sleep(0.2))
+        os._exit(0)
+    os.waitpid(consumer, 0)
+    os.close(held)
+    os.read(ended, 1)  # until the worker, who inherited the other end, has ended too
+    os.close(ended)
+
+    assert not said.read_text()

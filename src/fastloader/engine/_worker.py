@@ -92,21 +92,27 @@ def run_worker(setup: WorkerSetup, launch: Launch) -> None:
     adopt_ranks(setup.ranks)
     send = _Sender(setup.replies.fileno())
     try:
-        with launch.load() as (plan, worker_init_fn):
-            worker = _Worker(setup, plan, send)
-            worker.initialise(worker_init_fn)
-    except Exception as error:  # noqa: BLE001 - raised in the consumer
-        note_file_limit(error)
-        send(Reply(ReplyKind.NOT_STARTED, -1, -1, 0, pack_error(error)))
-        return
-    send(Reply(ReplyKind.READY, -1, -1, 0, b""))
-    gc.freeze()  # the copy of the dataset, too
-    try:
-        worker.work(FrameReader(setup.tasks.fileno(), _is_orphan))
+        worker = _start_worker(setup, launch, send)
+        if worker is not None:
+            gc.freeze()  # the copy of the dataset, too
+            worker.work(FrameReader(setup.tasks.fileno(), _is_orphan))
     except BrokenPipeError:
         pass  # the consumer is gone
     finally:
         setup.replies.close()  # tells the consumer that this worker leaves by itself
+
+
+def _start_worker(setup: WorkerSetup, launch: Launch, send: "_Sender") -> "_Worker | None":
+    """Return the worker, or None where it cannot start; the consumer is told of either."""
+    try:
+        with launch.load() as (plan, worker_init_fn):
+            worker = _Worker(setup, plan, send)
+            worker.initialise(worker_init_fn)
+    except Exception as error:  # noqa: BLE001 - raised in the consumer
+        send(Reply(ReplyKind.NOT_STARTED, -1, -1, 0, pack_error(error)))
+        return None
+    send(Reply(ReplyKind.READY, -1, -1, 0, b""))
+    return worker
 
 
 def _prepare_process(setup: WorkerSetup) -> None:
