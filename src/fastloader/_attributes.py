@@ -52,8 +52,7 @@ def walk_attributes(obj: object, name: str, depth: int = 12) -> Iterator[Part]:
         if id(part.value) in seen:
             continue
         seen.add(id(part.value))
-        if not isinstance(part.value, FunctionType | type):
-            yield part
+        yield part
         if rest <= 0 or isinstance(part.value, _CLOSED):
             continue
         for path, value in _parts(part.path, part.value):

@@ -173,6 +173,7 @@ class WorkerRuns:
             ranks=read_ranks(),
             base_seed=begun.order.start.base_seed,
             pin=lock_pages if device is not None and device.type == "cuda" else None,
+            stands_for_fork=self._facts.may_fork,
             num_first=self._num_needed if may_grow else None,
             num_cpus=loader.num_workers,
         )

@@ -1,6 +1,6 @@
 """What a worker needs to start: inherited by a fork, else pickled once for all workers."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from multiprocessing import forkserver
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from fastloader._main_script import main_without_file_hidden
 from fastloader._pickling import dumps_for_worker, loads_from_parent
 from fastloader.engine._fetch import FetchPlan
+from fastloader.engine._variables import collect_variables, restore_variables
 from fastloader.errors import UnpicklableError
 from fastloader.shm._memory_file import (
     MemoryFile,
@@ -54,6 +55,8 @@ class Launch:
     """Locks and the like, which only the arguments of a starting process may hold."""
     memory_files: tuple[MemoryFile, ...] = field(default=())
     """Those that the dataset holds itself."""
+    variables: Mapping[str, object] = field(default_factory=dict)
+    """Global variables of the user's code, where a fork would have taken them along."""
 
     @contextmanager
     def load(self) -> Iterator[tuple[FetchPlan, WorkerInit | None]]:
@@ -69,6 +72,7 @@ class Launch:
             start = _aligned(start + size_bytes)
         with providing_memory_files(self.memory_files):
             loaded = loads_from_parent(parts[0], buffers=parts[1:], inherited=self.inherited)
+        restore_variables(self.variables)
         yield loaded
 
 
@@ -77,8 +81,15 @@ def inherited_launch(plan: FetchPlan, worker_init_fn: WorkerInit | None) -> Laun
     return Launch(direct=(plan, worker_init_fn))
 
 
-def pickled_launch(plan: FetchPlan, worker_init_fn: WorkerInit | None) -> Launch:
+def pickled_launch(
+    plan: FetchPlan, worker_init_fn: WorkerInit | None, *, stands_for_fork: bool
+) -> Launch:
     """Return what workers start from that inherit nothing.
+
+    Args:
+        plan: What they do.
+        worker_init_fn: Called in each.
+        stands_for_fork: Whether nobody has asked for workers that import modules anew.
 
     Raises:
         UnpicklableError: If dataset, collate_fn or worker_init_fn cannot be pickled; the
@@ -100,7 +111,12 @@ def pickled_launch(plan: FetchPlan, worker_init_fn: WorkerInit | None) -> Launch
         sizes_bytes=tuple(len(part) for part in parts),
         inherited=tuple(inherited),
         memory_files=tuple(memory_files),
+        variables=collect_variables(_called(plan, worker_init_fn)) if stands_for_fork else {},
     )
+
+
+def _called(plan: FetchPlan, worker_init_fn: WorkerInit | None) -> tuple[object, ...]:
+    return plan.dataset, plan.collate_fn, plan.batch_transform, worker_init_fn
 
 
 @contextmanager

@@ -68,8 +68,13 @@ class WorkerPool:
         self.options = options
         # These may raise, so they come before there is anything to close.
         warn_of_hazards(plan.dataset, forks=options.forks)
-        make_launch = inherited_launch if options.forks else pickled_launch
-        self._launch = make_launch(plan, options.worker_init_fn)
+        self._launch = (
+            inherited_launch(plan, options.worker_init_fn)
+            if options.forks
+            else pickled_launch(
+                plan, options.worker_init_fn, stands_for_fork=options.stands_for_fork
+            )
+        )
         self.arena = Arena(options.pin)
         self.live_state = LiveState(None, None)
         """What the workers' copies of a `LiveDataset` were last told."""

@@ -22,6 +22,8 @@ class PoolOptions:
     base_seed: int
     pin: Pin | None = None
     """Locks the memory of slots, for a device that reads them itself."""
+    stands_for_fork: bool = False
+    """Whether workers are not forked only because that would not be safe."""
     num_first: int | None = None
     """Workers to begin with, where more are taken on as they are needed; None starts all."""
     num_cpus: int | None = None
