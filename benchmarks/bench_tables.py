@@ -3,7 +3,7 @@
 Question: images per second from each format to memory that is kept.
 Held fixed: real crops (data/nf1_cells.parquet) laid side by side to images of 3 x 512 x 512 uint16, each
     crop scaled by a factor of its own so that none repeats; as lists of numbers and as bytes; written
-    with each format's defaults (Parquet: zstd), row groups and record batches of 8. On one core (this
+    with each format's defaults (Parquet: zstd, and lz4), row groups and record batches of 8. On one core (this
     process is bound to it), but where the name says all cores.
 Baseline: bare is the library's own stream of the same child columns, decoded and dropped.
 Method: bare and kept is the same stream, its pixels copied once to fresh shared memory, as any cache
@@ -76,11 +76,13 @@ def make_table(encoding: Any, num_images: int) -> pa.Table:
     return pa.table({"image": pa.array(values, ome_arrow_type(encoding=encoding))})
 
 
-def write_table(table: pa.Table, folder: Path, kind: str, encoding: str) -> Path:
-    """Write a table in a format."""
+def write_table(
+    table: pa.Table, folder: Path, kind: str, encoding: str, codec: str = "zstd"
+) -> Path:
+    """Write a table in a format, Parquet by a codec."""
     path = folder / f"{encoding}.{kind}"
     if kind == "parquet":
-        pq.write_table(table, path, row_group_size=GROUP_ROWS, compression="zstd")
+        pq.write_table(table, path, row_group_size=GROUP_ROWS, compression=codec)
     elif kind == "lance":
         importlib.import_module("lance").write_dataset(table, path)
     elif kind == "duckdb":
@@ -228,8 +230,13 @@ def main() -> None:
                     members.append(("ours, in random order", rows_kept))
                 for name, function in members:
                     benchmark.add(f"{group}: {name}", function, group=group, path=path)
-            larger = Path(folder) / "larger"
+            larger, by_lz4 = Path(folder) / "larger", Path(folder) / "lz4"
             larger.mkdir(exist_ok=True)
+            by_lz4.mkdir(exist_ok=True)
+            path = write_table(table, by_lz4, "parquet", encoding, "lz4")
+            group = f"parquet {encoding}, lz4"
+            for name, function in (("bare", read_bare), ("ours", preload)):
+                benchmark.add(f"{group}: {name}", function, group=group, path=path)
             path = write_table(pa.concat_tables([table] * 3), larger, "parquet", encoding)
             group = f"parquet {encoding}, three times as many"
             for name, function in (
