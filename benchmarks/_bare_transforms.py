@@ -1,4 +1,4 @@
-"""The part of each transform that no way of writing it in NumPy or torch can leave out.
+"""The work of each transform on its pixels alone.
 
 Everything is drawn and every view is made before the clock runs, and results go to memory that is
 ready: what is timed are the pixels alone, by the fastest of the ways that were tried.

@@ -7,12 +7,12 @@ Baseline: images one by one, each with its key as a dataset makes it, then colla
     what the loop of a stock loader does.
 Method: the batch at once is made in memory that is used again, as in a `FastLoader`, ten times in a
     run. The last rows do the same with `Augment`, and the first show what the key of a sample costs.
-    The limit is what no batch can do without, with everything drawn before and into memory that is
-    ready: a copy of all pixels, or of the view of each image that was drawn; a logarithm and a power;
-    torch's convolution; NumPy's means (`_bare_transforms.py`). "Bare" of noise are torch's normal
-    numbers, which are no limit.
-Losing cases: none known. Where the limit itself is less than ten times the loop, no batch can be ten
-    times the loop: the calls from Python, which it saves, are too small a part of the loop then.
+    The limit is the work on the pixels alone, by the fastest of the ways tried, with everything drawn
+    before and into memory that is ready: a copy of all pixels, or of the view of each image that was
+    drawn; a logarithm and a power; torch's convolution; NumPy's means (`_bare_transforms.py`). "Bare"
+    of noise are torch's normal numbers, which are no limit.
+Losing cases: none against the loop. Where the limit itself is less than ten times the loop, the calls
+    from Python, which a batch saves, are too small a part of the loop for it to be ten times as fast.
 Command: python benchmarks/bench_augment.py --json benchmarks/results/<date>-<machine>/augment.json
 """
 
@@ -147,7 +147,7 @@ def augmented(transform_name: str, dtype: str, count: int, *, is_batch: bool) ->
 
 
 def bare(transform_name: str, dtype: str, count: int) -> Run:
-    """Do what no batch of a transform can do without; see `bare_work`."""
+    """Do the work on the pixels alone; see `bare_work`."""
     work = bare_work(transform_name, random_images(DTYPES[dtype], count))
 
     def run() -> Work:
