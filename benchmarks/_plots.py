@@ -81,7 +81,7 @@ def _draw_bars(document: Mapping[str, Any]) -> Figure:
         )
     _draw_limits(axes, members, quantity)
     axes.set_yticks(range(len(rows)), [label_of(name, table) for name, _ in rows])
-    axes.invert_yaxis()
+    axes.set_ylim(len(rows) - 0.5, -0.5)  # rows without a bar too
     axes.set_xlabel(_unit(quantity))
     axes.set_xlim(0, axes.get_xlim()[1] * 1.12)
     _tidy(axes)
