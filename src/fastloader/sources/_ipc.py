@@ -179,20 +179,28 @@ class IpcTable:
             SourceError: If it is another one by now.
         """
         with self.reading():
-            if self._read_fingerprint() != self.fingerprint:
-                raise SourceError(
-                    f"{self.path} was replaced since it was first opened: make the dataset anew."
-                )
+            self._check_unchanged()
             if self._location.is_local:
                 return pa.memory_map(self.path)
             system, path = self._location.file_system()
             return system.open_input_file(path)
 
     def _map_copy(self) -> mmap.mmap:
-        """Map the file that is open, so that pages which are written to are copied first."""
-        self._opened.get()  # checks that it is the same file
+        """Map the file so that pages which are written to are copied first."""
         with self.reading(), Path(self.path).open("rb") as file:
+            self._check_unchanged()
             return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+
+    def _check_unchanged(self) -> None:
+        """Check that the file is the one that was looked at.
+
+        Raises:
+            SourceError: If it is another one by now.
+        """
+        if self._read_fingerprint() != self.fingerprint:
+            raise SourceError(
+                f"{self.path} was replaced since it was first opened: make the dataset anew."
+            )
 
     @cached_property
     def _headers(self) -> list[BatchHeader]:
