@@ -63,7 +63,11 @@ launches: $(VENV)/dev.stamp  ## Ranks started by torchrun (2, 3, 4, and two node
 	@$(RUN) pytest --quiet -m "slow and not gpu" tests/distributed tests/integrations
 
 ci: DEMO_OPTIONS := --epochs 2
-ci: check docs wheel bench-smoke launches demo  ## All but the tests, which .ci/run runs last
+ci: in-pairs bench-smoke launches demo  ## All but tests and examples, which .ci/run runs last
+
+.PHONY: in-pairs
+in-pairs: $(VENV)/dev.stamp
+	@$(MAKE) --no-print-directory -j2 --output-sync=target docs lint layers types spelling wheel
 
 clean:
 	rm -rf $(VENV) dist docs/_build demo-output .pytest_cache .mypy_cache .ruff_cache .hypothesis

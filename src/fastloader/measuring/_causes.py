@@ -182,7 +182,7 @@ def _dear_workers(e: Evidence) -> Finding | None:
         e,
         "too_many_workers",
         f"Making a batch takes {e.make_seconds * 1e3:.2f} ms, less than bringing it from a worker.",
-        "num_workers=0",
+        "num_workers=0" + ("" if e.batch_bytes else ", or arrays in place of Python objects"),
     )
 
 
@@ -228,7 +228,8 @@ def _collate(e: Evidence) -> Finding | None:
         e,
         "collate",
         f"Putting samples together takes {share}.",
-        "a method get_batch(indices) of the dataset, which reads a whole batch at once",
+        "samples that are arrays, not lists of numbers, or a method get_batch(indices) of the "
+        "dataset, which reads a whole batch at once",
     )
 
 
