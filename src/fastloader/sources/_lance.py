@@ -37,8 +37,11 @@ class LanceTable:
     read with Lance is refused.
     """
 
-    _first_process: ClassVar[int | None] = None
-    """The process that started Lance's threads; forked children inherit the number only."""
+    _watched_process: ClassVar[int | None] = None
+    """The process that started Lance's threads, and looks out for forks."""
+    _is_forked: ClassVar[bool] = False
+    """Whether this process lacks them: set by the fork alone, as others may be given what the
+    classes of their parent hold."""
 
     def __init__(
         self,
@@ -137,20 +140,27 @@ class LanceTable:
     def _dataset(self) -> Any:
         return self._opened.get()
 
+    @classmethod
+    def _note_fork(cls) -> None:
+        cls._is_forked = True
+
     def _open(self) -> Any:
         """Open the table in this process.
 
         Raises:
             SourceError: If it cannot be, or this process was forked from one that read with Lance.
         """
-        if LanceTable._first_process not in {None, os.getpid()}:
+        if LanceTable._is_forked:
             raise SourceError(
                 f"{self.path}: this process was forked from one that had read with Lance, whose "
                 f"threads do not live through a fork, so that reading could hang. Start workers "
                 f"by multiprocessing_context='forkserver' or 'spawn', or preload the pixels."
             )
         lance = import_extra("lance", "lance", f"Reading {self.path}")
-        LanceTable._first_process = os.getpid()
+        if LanceTable._watched_process != os.getpid():
+            LanceTable._watched_process = os.getpid()
+            if hasattr(os, "register_at_fork"):
+                os.register_at_fork(after_in_child=LanceTable._note_fork)
         with self.reading():
             dataset = lance.dataset(
                 self.path, version=self._version, storage_options=self._storage_options or None
