@@ -27,8 +27,9 @@ def test_more_tiny_batches_are_made_ahead():
     [(5e-3, 1e-4, 1000), (2e-3, 2e-3, 1000), (1e-4, 1e-4, 1 << 20)],
     ids=["waits", "computes", "large"],
 )
-def test_one_other_batch_ends_that(batch):
-    assert after([*[TINY] * 20, batch]).limit(2, 1 << 20) == 4
+def test_two_other_batches_end_that_and_one_does_not(batch):
+    assert after([*[TINY] * 20, batch]).limit(2, 1 << 20) == 16
+    assert after([*[TINY] * 20, batch, batch]).limit(2, 1 << 20) == 4
 
 
 def test_a_number_that_was_chosen_stays():

@@ -33,7 +33,7 @@ class Lookahead:
         self._budget_bytes = budget_bytes
         self._may_deepen = may_deepen
         self._was_told = False
-        self._num_quick = 0  # one after the other
+        self._num_quick = 0  # lately
 
     def note_batch(self, busy_seconds: float, cpu_seconds: float, size_bytes: int) -> None:
         """Note what a batch has cost, and its size."""
@@ -42,7 +42,9 @@ class Lookahead:
             and busy_seconds < QUICK_SECONDS
             and size_bytes <= TINY_BYTES
         )
-        self._num_quick = self._num_quick + 1 if is_quick else 0
+        # One that was disturbed changes nothing, two in a row do.
+        lately = self._num_quick + 1 if is_quick else self._num_quick // 2
+        self._num_quick = min(lately, 2 * FEWEST_QUICK)
 
     def is_due(self, num_under_way: int, limit: int) -> bool:
         """Return whether it is time to ask for more batches.
