@@ -634,6 +634,24 @@ def _workers_chosen(answers):
 
 
 @pytest.mark.multiprocess
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_threads_may_share_an_iterator(num_workers):
+    iterator = iter(FastLoader(Squares(200), 2, num_workers=num_workers))
+    taken = []
+
+    def take():
+        taken.extend(batch.flatten().tolist() for batch in iterator)
+
+    threads = [threading.Thread(target=take, daemon=True) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+
+    assert sorted(taken) == [[i**2, (i + 1) ** 2] for i in range(0, 200, 2)]
+
+
+@pytest.mark.multiprocess
 def test_no_workers_are_chosen_in_a_daemonic_process():
     context = multiprocessing.get_context("fork")
     answers = context.SimpleQueue()

@@ -4,6 +4,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable
 from multiprocessing.process import BaseProcess
+from threading import RLock
 from time import perf_counter
 from typing import Any
 
@@ -77,9 +78,10 @@ class LoaderIterator(BaseIterator):
         self._renew: Callable[[Callable[[], None]], LoaderIterator | None] | None = renew
         self._num_yielded = 0
         self._is_closed = False
+        self._taking = RLock()  # a transform may end the pass it is called in
 
     def __next__(self) -> Batch:
-        """Return the next batch.
+        """Return the next batch; several threads may take theirs from one iterator.
 
         Raises:
             StopIteration: At the end of the epoch.
@@ -87,6 +89,10 @@ class LoaderIterator(BaseIterator):
             WorkerTimeoutError: If no batch came within `timeout`.
             OSError: As the dataset raises it, or if no more files can be opened.
         """
+        with self._taking:
+            return self._take()
+
+    def _take(self) -> Batch:
         if self._is_closed:
             raise StopIteration
         if self._renew is not None:
@@ -135,7 +141,7 @@ class LoaderIterator(BaseIterator):
         self._renew = None
         fresh = renew(self.close)
         if fresh is not None:
-            self.__dict__.update(fresh.__dict__, _renew=None)
+            self.__dict__.update(fresh.__dict__, _renew=None, _taking=self._taking)
             fresh.__dict__["_is_closed"] = True  # its stream is ours now
 
     def _advance(self, *, to_end: bool) -> Any:
