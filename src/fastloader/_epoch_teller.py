@@ -2,9 +2,11 @@
 
 import weakref
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from fastloader._live import knows, tell
+from fastloader._seen_state import tell_quietly
 from fastloader.sampling._epoch_order import order_decider
 
 __all__ = ["EpochTeller"]
@@ -50,7 +52,7 @@ class EpochTeller:
         """
         for target in _targets(loader):
             if getattr(target, "epoch", None) != epoch:
-                tell(target, "set_epoch", epoch)
+                _tell(target, epoch, is_dataset=target is loader.dataset)
             _remember(target, epoch)
         self._dataset_epoch = epoch
 
@@ -64,7 +66,7 @@ class EpochTeller:
             epoch: Of the pass that reads it next.
         """
         if self._dataset_epoch != epoch:
-            tell(dataset, "set_epoch", epoch)
+            _tell(dataset, epoch, is_dataset=True)
             _remember(dataset, epoch)
             self._dataset_epoch = epoch
 
@@ -78,6 +80,14 @@ def _targets(loader: Any) -> list[Any]:
         if sampler is None:
             break
     return [target for target in (*found, loader.dataset) if knows(target, "set_epoch")]
+
+
+def _tell(target: Any, epoch: int, *, is_dataset: bool) -> None:
+    set_epoch = partial(tell, target, "set_epoch", epoch)
+    if is_dataset and knows(target, "set_epoch"):
+        tell_quietly(target, set_epoch)  # copies in workers are told, too
+    else:
+        set_epoch()
 
 
 def _remember(target: Any, epoch: int) -> None:

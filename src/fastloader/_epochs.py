@@ -7,8 +7,6 @@ from typing import Any, NamedTuple
 from torch.utils.data import IterableDataset
 
 from fastloader._epoch_teller import EpochTeller
-from fastloader._fingerprint import fingerprint
-from fastloader._live import knows
 from fastloader._position import EpochPosition, MapPosition, StreamPosition
 from fastloader._resumption import (
     Beginning,
@@ -21,14 +19,7 @@ from fastloader._resumption import (
 from fastloader.engine import StreamPoint
 from fastloader.sampling._epoch_order import EpochOrder, begin_epoch
 
-__all__ = ["BegunEpoch", "DatasetChange", "Epochs"]
-
-
-class DatasetChange(NamedTuple):
-    """Fingerprints of the dataset around a call of its ``set_epoch``."""
-
-    before: Any
-    after: Any
+__all__ = ["BegunEpoch", "Epochs"]
 
 
 class BegunEpoch(NamedTuple):
@@ -41,8 +32,6 @@ class BegunEpoch(NamedTuple):
     stream_points: Mapping[int, StreamPoint]
     """Where the workers go on with an iterable dataset."""
     next_worker: int
-    change: DatasetChange | None
-    """What ``set_epoch`` changed in the dataset, if it has one: copies are to be told, too."""
     remind: Callable[[], None]
     """To be called before the dataset itself, not a copy, is read."""
 
@@ -58,7 +47,6 @@ class Epochs:
         self._teller = EpochTeller()
         self._position: EpochPosition | None = None
         self._loaded: dict[str, Any] | None = None
-        self._change: DatasetChange | None = None
 
     def set_epoch(self, loader: Any, epoch: int) -> None:
         """Let the next pass be that of an epoch.
@@ -71,7 +59,7 @@ class Epochs:
             self._loaded = None
         self._position = None
         self._next = epoch
-        self._tell(loader, epoch)
+        self._teller.tell(loader, epoch)
 
     def begin(self, loader: Any) -> BegunEpoch:
         """Begin the next pass, or go on with the one that was loaded.
@@ -87,7 +75,7 @@ class Epochs:
         beginning = begin(
             loader, state if state is not None and state["epoch"] == epoch else None
         )
-        self._tell(loader, epoch)
+        self._teller.tell(loader, epoch)
         order = begin_epoch(
             loader.sampler,
             loader.batch_sampler,
@@ -99,14 +87,12 @@ class Epochs:
         )
         self._next = epoch + 1
         self._position = _position_at(loader, epoch, order, beginning)
-        change, self._change = self._change, None
         return BegunEpoch(
             epoch,
             order,
             self._position,
             beginning.points,
             beginning.next_worker,
-            change,
             partial(self._teller.remind, loader.dataset, epoch),
         )
 
@@ -163,17 +149,6 @@ class Epochs:
         """
         self._loaded = {**fresh_state(loader, self._next), "num_batches": num_batches}
         self._position = None
-
-    def _tell(self, loader: Any, epoch: int) -> None:
-        if not knows(loader.dataset, "set_epoch"):
-            self._teller.tell(loader, epoch)
-            return
-        before = fingerprint(loader.dataset)
-        self._teller.tell(loader, epoch)
-        after = fingerprint(loader.dataset)
-        if self._change is not None and self._change.after == before:
-            before = self._change.before
-        self._change = DatasetChange(before, after)
 
 
 def _position_at(

@@ -4,6 +4,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+from fastloader._seen_state import SeenState
 from fastloader.engine import WorkerPool
 
 __all__ = ["PoolKeeper"]
@@ -29,7 +30,7 @@ class PoolKeeper:
     def __init__(self) -> None:
         self._idle: WorkerPool | None = None
         self._state: Any = None
-        self._dataset_state: Any = None
+        self._seen = SeenState()
         self._is_retired = False
 
     def acquire(
@@ -47,26 +48,16 @@ class PoolKeeper:
         """
         pool, self._idle = self._idle, None
         if pool is not None and state == self._state:
-            if dataset_state == self._dataset_state:
+            if dataset_state == self._seen.fingerprint:
                 return pool
             if insists:
-                self._dataset_state = dataset_state
+                self._seen.fingerprint = dataset_state
                 warnings.warn(_STALE, stacklevel=5)
                 return pool
         if pool is not None:
             pool.close()
-        self._state, self._dataset_state = state, dataset_state
+        self._state, self._seen.fingerprint = state, dataset_state
         return make()
-
-    def note_change(self, before: Any, after: Any) -> None:
-        """Take note of a change of the dataset that the workers are told of, too.
-
-        Args:
-            before: The state of the dataset that `acquire` would have got before it.
-            after: And after it.
-        """
-        if self._dataset_state == before:
-            self._dataset_state = after
 
     def release(self, pool: WorkerPool, *, keep: bool) -> None:
         """Take a pool back from an iterator.

@@ -18,7 +18,7 @@ from fastloader._file_limit import note_file_limit
 from fastloader._fingerprint import fingerprint
 from fastloader._forecast import Forecaster
 from fastloader._keeper import PoolKeeper
-from fastloader._live import read_live_state
+from fastloader._live import knows, read_live_state
 from fastloader._loader_facts import LoaderFacts
 from fastloader._ranks import read_ranks
 from fastloader._seeding import DrawScope
@@ -90,8 +90,6 @@ class WorkerRuns:
             device: Where they are copied to, if anywhere.
         """
         loader.check_worker_number_rationality()
-        if begun.change is not None:
-            self.keeper.note_change(*begun.change)
         dataset_state = fingerprint(plan.dataset)
         pool_options = self._pool_options(loader, plan, begun, device)
         pool = self.keeper.acquire(
@@ -117,7 +115,7 @@ class WorkerRuns:
                 budget_bytes=self._facts.budget_bytes,
                 num_held=MOST_UNDER_WAY + 2 if device is not None else 2,
                 live_state=partial(read_live_state, plan.dataset),
-                dataset_epoch=None if begun.change is None else begun.epoch,
+                dataset_epoch=begun.epoch if knows(plan.dataset, "set_epoch") else None,
                 stream_points=begun.stream_points,
                 next_worker=begun.next_worker,
                 deliveries=deliveries,

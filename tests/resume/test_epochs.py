@@ -170,6 +170,22 @@ def test_what_is_no_number_of_an_epoch_is_refused(epoch):
         FastLoader(Numbers(), 4, num_workers=0).set_epoch(epoch)
 
 
+def test_loaders_over_one_dataset_keep_their_workers_though_each_tells_it_its_own_epoch():
+    dataset = Epochs()
+    training, validation = (FastLoader(dataset, 2, num_workers=1) for _ in range(2))
+    validation.set_epoch(5)
+
+    pids = []
+    for _ in range(3):
+        for loader in (training, validation):
+            iterator = iter(loader)
+            pids.append([process.pid for process in iterator._workers])
+            list(iterator)
+
+    assert pids[0::2] == [pids[0]] * 3
+    assert pids[1::2] == [pids[1]] * 3
+
+
 def test_a_new_loader_begins_at_the_first_epoch_although_another_has_read_the_dataset():
     dataset = Epochs()
     first = FastLoader(dataset, 2, num_workers=0)
