@@ -201,6 +201,18 @@ def test_the_last_comparison_is_told_of_in_the_table(machine):
     assert found.best.outcome == "1.00 of the fastest in the last comparison"
 
 
+def test_what_fails_in_the_last_comparison_leaves_the_best_so_far(machine, monkeypatch):
+    def fail(*_):
+        raise TuningError("a worker ended")
+
+    monkeypatch.setattr(_search, "play_final", fail)
+
+    found = machine(lambda c: 10.0 * max(1, min(c.num_workers, 4))).search(max_threads=0)
+
+    assert found.best.candidate.num_workers == 4
+    assert found.best.outcome == "the last comparison failed: a worker ended"
+
+
 def test_a_clear_winner_needs_no_last_comparison(machine):
     found = machine(lambda c: 10.0 * 100**c.num_workers).search(
         Subject(prefetch_factor=2, transport="shared", in_order=True),

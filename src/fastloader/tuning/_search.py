@@ -215,7 +215,11 @@ class Search:
         with ExitStack() as stack:
             trials = [self._holder]
             trials += [stack.enter_context(self._trial(row.candidate)) for row in finalists[1:]]
-            measured = play_final(trials, self._best.rate or 1.0, self._final_pace)
+            try:
+                measured = play_final(trials, self._best.rate or 1.0, self._final_pace)
+            except TuningError as error:  # what the search has found still holds
+                self._best.outcome = f"the last comparison failed: {error.__cause__ or error}"
+                return
             shares = median_shares(measured)
             for row, rates, share in zip(finalists, measured, shares, strict=True):
                 row.rates += rates
