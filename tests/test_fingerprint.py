@@ -1,5 +1,6 @@
 """Changes of a dataset that workers would miss are seen."""
 
+import threading
 from functools import partial
 
 import numpy as np
@@ -230,3 +231,22 @@ def test_cycles_end():
     holder.me = holder
 
     assert fingerprint(holder) == fingerprint(holder)
+
+
+class Raising:
+    def __getattr__(self, name):
+        raise ImportError(name)
+
+
+def test_objects_are_not_asked_for_what_they_do_not_have():
+    assert fingerprint([Raising()])
+
+
+def test_a_thread_is_not_looked_into():
+    inner = Inner()
+    thread = threading.Thread(target=inner.read)
+    before = fingerprint([thread])
+
+    inner.size = 4
+
+    assert fingerprint([thread]) == before

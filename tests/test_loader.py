@@ -398,7 +398,7 @@ def test_a_lost_key_is_told_once_wherever_the_batch_is_made(options):
     with pytest.warns(UserWarning, match=r"\['mask'\]") as told:
         list(loader)
 
-    assert len(told) == 1
+    assert len([warning for warning in told if "mask" in str(warning.message)]) == 1
 
 
 def fail(samples):

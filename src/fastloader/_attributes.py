@@ -1,6 +1,7 @@
 """Walks what an object holds in plain sight, with the path to each part."""
 
 import logging
+import threading
 from collections import deque
 from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
@@ -16,8 +17,10 @@ __all__ = ["Part", "walk_attributes"]
 LONGEST_CONTAINER = 64  # elements of a container that are looked at
 MOST_PARTS = 2000
 
-# Leads to handlers, streams and all other loggers, none of which is anybody's data.
-_CLOSED = (str, bytes, int, float, ModuleType, logging.Logger, logging.Handler)
+# The last ones lead to streams, handlers and other loggers, none of which is anybody's data.
+_CLOSED = (
+    str, bytes, int, float, ModuleType, logging.Logger, logging.Handler, threading.Thread,
+)  # fmt: skip
 
 
 class Part(NamedTuple):

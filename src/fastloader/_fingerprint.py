@@ -1,5 +1,6 @@
 """Tells whether an object has changed since workers got their copies of it."""
 
+import threading
 import zlib
 from collections import deque
 from collections.abc import Iterable, Mapping
@@ -7,7 +8,7 @@ from collections.abc import Set as AbstractSet
 from functools import partial
 from itertools import islice
 from pathlib import PurePath
-from types import CellType, FunctionType, MethodType
+from types import CellType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ MOST_PIECES = 64  # of one array, evenly spread
 MOST_BYTES = 2 << 20  # of all arrays together: under 1 ms
 SCALARS = (bool, int, float, complex, str, bytes, type(None))
 CONTAINERS = (Mapping, list, tuple, AbstractSet, deque)
+CLOSED = (ModuleType, threading.Thread)  # lead to all that the interpreter holds
 
 
 def fingerprint(obj: object) -> Any:
@@ -62,7 +64,8 @@ class _Look:
             return hash(obj) if is_long else obj
         if isinstance(obj, PurePath | np.generic):
             return type(obj), str(obj)
-        if depth == 0 or id(obj) in self._seen or len(self._seen) > MOST_PARTS:
+        is_known = id(obj) in self._seen or isinstance(obj, CLOSED)
+        if depth == 0 or is_known or len(self._seen) > MOST_PARTS:
             return id(obj)
         self._seen.add(id(obj))
         return self._at_new(obj, depth)
@@ -176,8 +179,9 @@ class _Look:
             arrays = tuple(getattr(attributes["_mgr"], "arrays", ()))
             return id(obj), tuple(self.at(array, 1) for array in arrays)
         slots = slots_of(obj) if is_own_code(type(obj)) else ()  # libraries cache in theirs
-        # Asked for by name first: checking a protocol takes longer than all the rest.
-        is_live = hasattr(obj, "live_state") and isinstance(obj, LiveDataset)
+        # By name first, as checking a protocol takes longer than all the rest, and of the class,
+        # as asking an object may run code of its own.
+        is_live = hasattr(type(obj), "live_state") and isinstance(obj, LiveDataset)
         values = tuple(
             (name, self.at(value, depth - 1))
             for name, value in (*attributes.items(), *slots)

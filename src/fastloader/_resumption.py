@@ -24,6 +24,7 @@ from fastloader.sampling._epoch_order import (
     own_generators,
 )
 from fastloader.sampling._random_states import capture_own, restore_own
+from fastloader.sampling._shuffled import OrderedSampler
 from fastloader.typing import Stateful
 
 __all__ = ["Beginning", "begin", "check_state", "check_threads", "fresh_state", "save_position"]
@@ -308,7 +309,7 @@ def _is_sequential(decider: object) -> bool:
         if not hasattr(decider, "sampler"):  # torch's own
             return not decider.shuffle
         decider = decider.sampler
-    return type(decider) is SequentialSampler
+    return type(decider) in {SequentialSampler, OrderedSampler}
 
 
 def _shape(state: Mapping[str, Any]) -> tuple[Any, Any]:

@@ -1,5 +1,7 @@
 """What goes wrong in workers without an error is said before they start."""
 
+import threading
+
 import numpy as np
 import pytest
 
@@ -53,6 +55,12 @@ def test_an_open_file_is_no_matter_where_nothing_is_inherited(tmp_path):
 def test_a_log_that_is_written_to_is_no_matter(tmp_path):
     with (tmp_path / "log").open("a") as file:
         warn_of_hazards(Holder(file=file), forks=True)
+
+
+def test_the_streams_that_a_thread_knows_are_no_matter(tmp_path):
+    thread = threading.Thread()
+    with (tmp_path / "log").open("w+") as thread._stderr:
+        warn_of_hazards(Holder(thread=thread), forks=True)
 
 
 def test_a_closed_file_is_no_matter(tmp_path):

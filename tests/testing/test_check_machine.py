@@ -101,7 +101,9 @@ def test_extras_that_are_missing_come_with_the_command(monkeypatch):
 
     [finding] = _machine._check_extras()
 
-    assert finding.remedy.startswith('pip install "fastloader[duckdb,lance,plot,tiff,vortex]"')
+    assert finding.remedy.startswith(
+        'pip install "fastloader[cli,duckdb,lance,plot,tiff,vortex]"'
+    )
 
 
 def test_this_machine_is_described():
