@@ -1,6 +1,5 @@
 """A Parquet file by path or URL: opened where it is read, never carried to another process."""
 
-import io
 import weakref
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -16,6 +15,7 @@ from fastloader.errors import SourceError
 from fastloader.sources._file_errors import naming
 from fastloader.sources._location import Location, PathLike, StorageOptions
 from fastloader.sources._opened_here import OpenedHere, state_without
+from fastloader.sources._sized_stream import SizedStream
 
 __all__ = ["ParquetHandle"]
 
@@ -201,27 +201,8 @@ class _WithheldError(Exception):
     """Somebody came to read what is not to be read."""
 
 
-class _Withheld(io.RawIOBase):
+class _Withheld(SizedStream):
     """A file that has a length and shows nothing else."""
-
-    def __init__(self, size_bytes: int) -> None:
-        super().__init__()
-        self._size_bytes = size_bytes
-        self._position = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size_bytes}
-        self._position = start[whence] + offset
-        return self._position
-
-    def tell(self) -> int:
-        return self._position
 
     def read(self, size: int = -1) -> bytes:  # noqa: ARG002 - of the base
         raise _WithheldError

@@ -13,6 +13,7 @@ from fastloader.errors import FastLoaderError, SourceError
 from fastloader.shm import ProcessLock
 from fastloader.sources._file_tree import Stamp
 from fastloader.sources._location import Location, StorageOptions
+from fastloader.sources._sized_stream import SizedStream
 from fastloader.sources._url_files import UrlFiles, url_files
 
 __all__ = ["RemoteTree"]
@@ -225,30 +226,17 @@ class _RemoteFile:
         target[:] = content
 
 
-class _Stream(io.RawIOBase):
+class _Stream(SizedStream):
     """A file as a stream, which reads a range at a time."""
 
     def __init__(self, tree: RemoteTree, inside: str) -> None:
-        super().__init__()
+        super().__init__(tree.stamp(inside)[0])
         self.name = tree.names(inside)[-1]
         self._tree = tree
         self._inside = inside
-        self._size = tree.stamp(inside)[0]
-        self._position = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        origin = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._size}
-        self._position = max(0, origin[whence] + offset)
-        return self._position
 
     def readinto(self, target: Any) -> int:
-        stop = min(self._size, self._position + len(target))
+        stop = min(self._size_bytes, self._position + len(target))
         if stop <= self._position:
             return 0
         content = self._tree.read_range(self._inside, self._position, stop)
