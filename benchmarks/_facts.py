@@ -69,7 +69,9 @@ def run_facts() -> dict[str, Any]:
 def _command() -> str:
     script = Path(sys.argv[0])
     name = f"{script.parent.name}/{script.name}" if script.suffix == ".py" else script.name
-    return " ".join(["python", name, *sys.argv[1:]])
+    # Folders of this machine mean nothing on another one.
+    arguments = [Path(word).name if Path(word).is_absolute() else word for word in sys.argv[1:]]
+    return " ".join(["python", name, *arguments])
 
 
 def _commit() -> str | None:

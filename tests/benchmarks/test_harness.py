@@ -48,6 +48,7 @@ def test_what_was_measured_is_written_when_the_rest_fails(
     assert not results.exists()
     written = json.loads(results.with_suffix(".partial.json").read_text())
     assert written["cut_off_by"] == reason
+    assert written["command"] == "python bench --json a.json --smoke"
     assert len(written["runs"]["good"]) == 1
     assert "not complete after 1 runs" in capsys.readouterr().out
     assert signal.getsignal(signal.SIGTERM) is before
