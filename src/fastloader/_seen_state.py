@@ -31,9 +31,13 @@ def tell_quietly(dataset: Any, tell: Callable[[], None]) -> None:
         dataset: The dataset.
         tell: Calls it.
     """
+    in_use = [seen for seen in tuple(_living) if seen.fingerprint is not None]
+    if not in_use:  # no workers anywhere: looking takes up to some milliseconds
+        tell()
+        return
     before = fingerprint(dataset)
     tell()
     after = fingerprint(dataset)
-    for seen in tuple(_living):
+    for seen in in_use:
         if seen.fingerprint == before:
             seen.fingerprint = after
