@@ -2,7 +2,9 @@
 
 Question: images per second of each transform, its images one by one or the batch at once.
 Held fixed: 256 images of 3 x 64 x 64, float32 and uint16, in one process with one thread, as a worker
-    has it; both ways give the same tensor. `--threads 2` measures with that many threads of torch.
+    has it; both ways give the same tensor. `--threads 2` measures with that many threads of torch, of
+    which the loop can use one; `--device cuda` with images that lie on a GPU, where the clock stops when
+    the GPU is done.
 Baseline: images one by one, each with its key as a dataset makes it, then collated by torch, which is
     what the loop of a stock loader does.
 Method: the batch at once is made in memory that is used again, as in a `FastLoader`, ten times in a
@@ -10,7 +12,8 @@ Method: the batch at once is made in memory that is used again, as in a `FastLoa
     The limit is the work on the pixels alone, by the fastest of the ways tried, with everything drawn
     before and into memory that is ready: a copy of all pixels, or of the view of each image that was
     drawn; a logarithm and a power; torch's convolution; NumPy's means (`_bare_transforms.py`). "Bare"
-    of noise are torch's normal numbers, which are no limit.
+    of noise are torch's normal numbers, which are no limit. It has one thread and is left out with
+    several; on a GPU only the transforms themselves are measured, for datasets are read elsewhere.
 Losing cases: none against the loop. Where the limit itself is less than ten times the loop, the calls
     from Python, which a batch saves, are too small a part of the loop for it to be ten times as fast.
 Command: python benchmarks/bench_augment.py --json benchmarks/results/<date>-<machine>/augment.json
@@ -62,6 +65,7 @@ TRANSFORMS: dict[str, Transform] = {
 }
 FIVE = [RandomFlip(), RandomQuarterTurn(), RandomScale(), RandomShift(), Cutout()]
 DTYPES = {"float32": torch.float32, "uint16": torch.uint16}
+WAYS = ("one by one", "batch")
 NUM_IMAGES = 256
 NUM_BATCHES = 10  # of one run, as one takes no longer than it takes to read the clocks
 POOL = BufferPool()
@@ -110,12 +114,14 @@ def keys(count: int, *, is_batch: bool) -> Run:
     return run
 
 
-def transformed(transform_name: str, dtype: str, count: int, *, is_batch: bool) -> Run:
+def transformed(
+    transform_name: str, dtype: str, count: int, device: str, *, is_batch: bool
+) -> Run:
     """Change images by a transform with the keys of an epoch."""
-    transform, images = TRANSFORMS[transform_name], random_images(DTYPES[dtype], count)
-    indices = range(count)
+    transform = TRANSFORMS[transform_name]
+    images, indices = random_images(DTYPES[dtype], count).to(device), range(count)
 
-    def run() -> Work:
+    def change() -> Work:
         if not is_batch:
             default_collate([
                 transform(image, Draws.of(1, 2, [index])) for index, image in enumerate(images)
@@ -126,7 +132,13 @@ def transformed(transform_name: str, dtype: str, count: int, *, is_batch: bool) 
                 transform.batch(images, Draws.of(1, 2, indices))
         return Work(samples=NUM_BATCHES * count)
 
-    return run
+    def change_on_device() -> Work:
+        torch.cuda.synchronize()
+        work = change()
+        torch.cuda.synchronize()
+        return work
+
+    return change if device == "cpu" else change_on_device
 
 
 def augmented(transform_name: str, dtype: str, count: int, *, is_batch: bool) -> Run:
@@ -158,31 +170,54 @@ def bare(transform_name: str, dtype: str, count: int) -> Run:
     return run
 
 
-if __name__ == "__main__":
-    benchmark = Benchmark(__doc__, isolate=False)
-    benchmark.parser.add_argument("--threads", type=int, default=1, help="threads of torch")
-    torch.set_num_threads(benchmark.arguments().threads)
-    count = 8 if benchmark.arguments().smoke else NUM_IMAGES
-    for is_batch in (False, True):
-        way = "batch" if is_batch else "one by one"
-        many = count
-        benchmark.add(f"key, {way}", keys, group="key", count=many, is_batch=is_batch)
-    for dtype in DTYPES:
-        for name in TRANSFORMS:
-            group = f"{name}, {dtype}"
-            options: dict[str, Any] = {"transform_name": name, "dtype": dtype, "count": count}
+def add_transforms(
+    benchmark: Benchmark, dtype: str, count: int, device: str, *, with_bare: bool
+) -> None:
+    """Add each transform by itself."""
+    for name in TRANSFORMS:
+        group = f"{name}, {dtype}"
+        options: dict[str, Any] = {"transform_name": name, "dtype": dtype, "count": count}
+        for way in WAYS:
             benchmark.add(
-                f"{group}, one by one", transformed, group=group, **options, is_batch=False
+                f"{group}, {way}",
+                transformed,
+                group=group,
+                **options,
+                device=device,
+                is_batch=way == "batch",
             )
-            benchmark.add(f"{group}, batch", transformed, group=group, **options, is_batch=True)
+        if with_bare:
             benchmark.add(
                 f"{group}, bare", bare, group=group, is_limit=name != "noise", **options
             )
-        for name in [*TRANSFORMS, "five"]:
-            group = f"{name} through Augment, {dtype}"
-            options = {"transform_name": name, "dtype": dtype, "count": count}
+
+
+def add_augmented(benchmark: Benchmark, dtype: str, count: int) -> None:
+    """Add each transform, and five of them, through `Augment`."""
+    for name in [*TRANSFORMS, "five"]:
+        group = f"{name} through Augment, {dtype}"
+        options: dict[str, Any] = {"transform_name": name, "dtype": dtype, "count": count}
+        for way in WAYS:
             benchmark.add(
-                f"{group}, one by one", augmented, group=group, **options, is_batch=False
+                f"{group}, {way}", augmented, group=group, **options, is_batch=way == "batch"
             )
-            benchmark.add(f"{group}, batch", augmented, group=group, **options, is_batch=True)
+
+
+if __name__ == "__main__":
+    benchmark = Benchmark(__doc__, isolate=False)
+    benchmark.parser.add_argument("--threads", type=int, default=1, help="threads of torch")
+    benchmark.parser.add_argument(
+        "--device", choices=["cpu", "cuda"], default="cpu", help="where the images lie"
+    )
+    arguments = benchmark.arguments()
+    torch.set_num_threads(arguments.threads)
+    on_cpu = arguments.device == "cpu"
+    count = 8 if arguments.smoke else NUM_IMAGES
+    for way in WAYS:
+        benchmark.add(f"key, {way}", keys, group="key", count=count, is_batch=way == "batch")
+    for dtype in DTYPES:
+        with_bare = on_cpu and arguments.threads == 1
+        add_transforms(benchmark, dtype, count, arguments.device, with_bare=with_bare)
+        if on_cpu:
+            add_augmented(benchmark, dtype, count)
     benchmark.main(in_groups=True, compared="samples_per_second")
