@@ -39,6 +39,19 @@ class Stored(Computed):
         return torch.zeros(self.shape), index
 
 
+class Shared(Computed):
+    """Samples from storage that one worker at a time can read."""
+
+    def __init__(self, length, seconds, lock):
+        super().__init__(length, seconds)
+        self.lock = lock
+
+    def __getitem__(self, index):
+        with self.lock:
+            time.sleep(self.seconds)
+        return torch.zeros(self.shape), index
+
+
 class Uneven(Computed):
     """Samples of which a few take a hundred times as long."""
 

@@ -28,6 +28,36 @@ FAULTS = {
         {"num_workers": 2, "samples_seconds": 0.2, "computing_share": 0.1},
         "num_workers=11",
     ),
+    "contention": (
+        {
+            "num_workers": 4,
+            "busy_workers": 3.8,
+            "samples_seconds": 0.1,
+            "computing_share": 0.1,
+        },
+        "num_workers=1",
+    ),
+    "contention, stock": (
+        {"num_workers": 4, "samples_seconds": 0.1, "computing_share": 0.1},
+        "num_workers=1",
+    ),
+    "contention, of threads": (
+        {"uses_threads": True, "samples_seconds": 0.1},
+        'workers="processes"',
+    ),
+    "storage, for workers that are only starting": (
+        {
+            "num_workers": 4,
+            "busy_workers": 1.0,
+            "samples_seconds": 0.1,
+            "computing_share": 0.1,
+        },
+        "num_workers=6",
+    ),
+    "storage, a little of it at once": (
+        {"num_workers": 2, "samples_seconds": 0.18, "computing_share": 0.1},
+        "num_workers=9",
+    ),
     "collate": (
         {"num_workers": 0, "collate_seconds": 0.07, "has_own_collate": True},
         "collate_fn=None",

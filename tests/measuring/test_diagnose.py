@@ -1,5 +1,7 @@
 """Loaders with one planted fault each are diagnosed right, and sound ones get no complaint."""
 
+import multiprocessing
+import threading
 import time
 
 import pytest
@@ -11,6 +13,7 @@ from fastloader.errors import SettingsError
 from fastloader.measuring import diagnose
 from tests.measuring.planted import (
     Computed,
+    Shared,
     SlowSampler,
     Stored,
     Stream,
@@ -33,6 +36,10 @@ def stock(kind, length, seconds, **options):
     return lambda: DataLoader(kind(length, seconds), **{"batch_size": 8, **options})
 
 
+def shared(lock, **options):
+    return lambda: FastLoader(Shared(400, 4e-3, lock), 8, **options)
+
+
 workers = pytest.mark.multiprocess
 
 PLANTED = [
@@ -43,6 +50,19 @@ PLANTED = [
     ),
     pytest.param(
         of(Stored, 400, 8e-3, num_workers=1, workers="threads"), 0.002, "storage", id="threads"
+    ),
+    pytest.param(
+        shared(multiprocessing.get_context("fork").Lock(), num_workers=3),
+        0.002,
+        "contention",
+        id="lock",
+        marks=workers,
+    ),
+    pytest.param(
+        shared(threading.Lock(), num_workers=4, workers="threads"),
+        0.002,
+        "contention",
+        id="lock_of_threads",
     ),
     pytest.param(
         of(Computed, 200, 1e-5, num_workers=0, collate_fn=slow_collate),

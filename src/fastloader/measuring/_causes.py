@@ -17,6 +17,7 @@ Cause: TypeAlias = Literal[
     "batch_transform",
     "sampler",
     "storage",
+    "contention",
     "transport",
     "pinning",
     "copy",
@@ -29,6 +30,8 @@ Cause: TypeAlias = Literal[
 HOLDS_BACK = 0.3
 """Share of the loop's time spent waiting from which on loading is reported as slow."""
 LARGE_BYTES = 1 << 20
+ONE_AFTER_THE_OTHER = 1.35
+"""So many times the rate of one worker is little more than that of one."""
 MOST_WAITING_WORKERS = 32
 
 
@@ -247,6 +250,33 @@ def _slow_samples(e: Evidence) -> Finding | None:
     )
 
 
+def _contention(e: Evidence) -> Finding | None:
+    # Of worker processes that compute, one cannot tell it from a step that uses the CPUs as well.
+    can_tell = e.uses_threads or not e.computes
+    # Automatic workers that are only starting are not to blame: they are not busy yet.
+    at_once = e.num_workers if e.busy_workers is None else e.busy_workers
+    is_one = 0.5 < e.speedup < ONE_AFTER_THE_OTHER and at_once > 1.5 * e.speedup
+    if not can_tell or not is_one:
+        return None
+    if e.computes:
+        return _waiting(
+            e,
+            "contention",
+            f"{e.num_workers} threads make batches {e.speedup:.1f} times as fast as one: they "
+            "compute one after the other, since they share the interpreter.",
+            'workers="processes"',
+        )
+    return _waiting(
+        e,
+        "contention",
+        f"Samples wait for {1 - e.computing_share:.0%} of their time, and {e.num_workers} workers "
+        f"make batches {e.speedup:.1f} times as fast as one: they wait for each other (a lock, a "
+        "file or connection that they share), or for storage that serves one at a time.",
+        "num_workers=1 is as fast; to gain, a handle of its own for each worker (opened at the "
+        "first read, not in __init__), no lock around reads, or a cache",
+    )
+
+
 def _storage(e: Evidence) -> Finding | None:
     if e.computes or e.num_needed <= e.num_workers:
         return None
@@ -295,6 +325,7 @@ _WAITING: tuple[_Rule, ...] = (
     _collate,
     _busy_cpus,
     _dear_workers,
+    _contention,
     _storage,
     _capacity,
 )

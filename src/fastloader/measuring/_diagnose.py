@@ -129,6 +129,7 @@ def _evidence_of(
         cpus=machine.granted_cpus,
         # Automatic workers that wait for storage may be more than the loader says.
         num_workers=max(loader.num_workers, len(stats.workers)),
+        busy_workers=sum(worker.busy_share for worker in stats.workers) or None,
         uses_threads=getattr(loader, "workers", None) == "threads",
         is_fast=is_fast,
         persistent_workers=bool(loader.persistent_workers),

@@ -15,6 +15,8 @@ class Evidence:
     cpus: int
     """Cores' worth of time that this process gets."""
     num_workers: int
+    busy_workers: float | None = None
+    """How many of them were making batches at once, mean; None if nobody tells."""
     uses_threads: bool = False
     """Whether workers are threads."""
     is_fast: bool = True
@@ -60,6 +62,12 @@ class Evidence:
     def make_seconds(self) -> float:
         """What making a batch takes one worker that has a core to itself."""
         return self.samples_seconds + self.collate_seconds + self.transform_seconds
+
+    @property
+    def speedup(self) -> float:
+        """How many times as fast as one worker all of them make batches."""
+        alone = self.make_seconds * (self.slowdown if self.computes else 1.0)
+        return alone / max(self.wait_seconds + self.step_seconds, 1e-9)
 
     @property
     def is_dear(self) -> bool:
