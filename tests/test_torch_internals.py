@@ -11,7 +11,9 @@ from fastloader._torch_internals import (
     WatchedWorkerInfo,
     collate,
     default_collate_fn_map,
+    forget_scaled_step,
     index_sampler,
+    registered_tensors,
     reported_length,
     set_worker_info,
     stream_teller,
@@ -127,3 +129,28 @@ def test_a_length_that_was_asked_for_is_remembered():
     assert reported_length(loader) is None
     assert len(loader) == 3
     assert reported_length(loader) == 3
+
+
+def test_the_tables_of_a_module_are_its_own():
+    module = torch.nn.BatchNorm1d(2)
+    mean = torch.ones(2)
+
+    parameters, buffers = registered_tensors(module)
+    buffers["running_mean"] = mean
+
+    assert list(parameters) == ["weight", "bias"]
+    assert module.running_mean is mean
+
+
+def test_a_scaler_may_begin_a_step_anew():
+    weight = torch.nn.Parameter(torch.ones(2))
+    optimizer = torch.optim.SGD([weight], 0.1)
+    scaler = torch.amp.GradScaler("cpu")
+    scaler.scale(weight.sum()).backward()
+    scaler.unscale_(optimizer)
+
+    forget_scaled_step(scaler)
+
+    scaler.unscale_(optimizer)
+    with pytest.raises(RuntimeError, match="already been called"):
+        scaler.unscale_(optimizer)

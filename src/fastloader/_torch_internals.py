@@ -20,7 +20,9 @@ __all__ = [
     "WatchedWorkerInfo",
     "collate",
     "default_collate_fn_map",
+    "forget_scaled_step",
     "index_sampler",
+    "registered_tensors",
     "reported_length",
     "set_worker_info",
     "stream_teller",
@@ -111,3 +113,16 @@ def index_sampler(loader: DataLoader[Any]) -> Iterable[Any]:
 def reported_length(loader: DataLoader[Any]) -> int | None:
     """Return what `len` of an iterable dataset's loader has said, if it was asked."""
     return loader._IterableDataset_len_called  # noqa: SLF001
+
+
+def registered_tensors(module: torch.nn.Module) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the parameters and buffers that a module itself has, by name: its own tables.
+
+    Its public methods leave out those that are None, and tell nothing of which is which name's.
+    """
+    return module._parameters, module._buffers  # noqa: SLF001
+
+
+def forget_scaled_step(scaler: torch.amp.GradScaler) -> None:
+    """Let a gradient scaler begin a step anew, where an error has ended one before `update`."""
+    scaler._per_optimizer_states.clear()  # noqa: SLF001

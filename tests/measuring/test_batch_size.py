@@ -1,5 +1,6 @@
 """The size that is returned has run, and everything is as it was before."""
 
+import errno
 import multiprocessing
 import random
 from pathlib import Path
@@ -76,8 +77,11 @@ def test_memory_that_runs_out_in_the_second_run_counts():
             "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"
         ),
         RuntimeError("XPU out of memory. Tried to allocate 2.00 GiB"),
+        RuntimeError("Unable to find a valid cuDNN algorithm to run convolution"),
+        RuntimeError("std::bad_alloc"),
+        OSError(errno.ENOMEM, "Cannot allocate memory"),
     ],
-    ids=["type", "python", "mps", "cpu", "cublas", "xpu"],
+    ids=["type", "python", "mps", "cpu", "cublas", "xpu", "cudnn", "c++", "system"],
 )
 def test_running_out_of_memory_is_recognised_on_any_backend(error):
     assert find_batch_size(Step(7, error), largest=8) == 7
@@ -92,8 +96,12 @@ def test_an_error_raised_from_one_of_memory_is_one():
 
 
 def test_any_other_error_is_raised():
-    with pytest.raises(RuntimeError, match="shapes"):
+    with pytest.raises(RuntimeError, match="shapes") as caught:
         find_batch_size(Step(3, RuntimeError("shapes do not match")))
+
+    assert caught.value.__notes__ == ["Raised by the step for a batch of 4."]
+    with pytest.raises(OSError, match="No such file"):
+        find_batch_size(Step(3, OSError(errno.ENOENT, "No such file or directory")))
 
 
 def test_what_never_fits_is_an_error():
@@ -104,6 +112,23 @@ def test_what_never_fits_is_an_error():
 def test_bounds_without_a_size_are_refused():
     with pytest.raises(SettingsError, match="multiple of 8"):
         find_batch_size(Step(3), smallest=9, largest=15, multiple_of=8)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"smallest": 1.5},
+        {"largest": "all"},
+        {"multiple_of": 0},
+        {"keep": torch.nn.Linear(1, 1)},
+        {"keep": [3]},
+        {"step": 3},
+    ],
+    ids=["fraction", "text", "multiple", "model", "number", "step"],
+)
+def test_arguments_of_the_wrong_kind_are_refused(arguments):
+    with pytest.raises(SettingsError, match=r"should be|must be"):
+        find_batch_size(**{"step": Step(3), **arguments})
 
 
 class Training:
@@ -183,12 +208,68 @@ def test_everything_is_as_it_was_before_an_error():
     check_alike(before, training.state())
 
 
+class Replacing(torch.nn.Module):
+    """Has other tensors after each batch."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.ones(2))
+        self.shift = torch.nn.Parameter(torch.ones(2))
+        self.register_buffer("mean", torch.zeros(2))
+        self.register_buffer("last", None)
+
+    def forward(self, numbers):
+        self.mean = 0.9 * self.mean + numbers.mean(0)
+        self.last = numbers.sum()
+        self.register_buffer("cache", numbers.clone(), persistent=False)
+        self.scale = torch.nn.Parameter(self.scale.detach() * 2)
+        self.shift.requires_grad_(False)
+        return numbers * self.scale
+
+
+def test_a_model_has_its_own_tensors_again_where_a_step_gives_it_others():
+    model = Replacing()
+    scale, mean = model.scale, model.mean
+
+    find_batch_size(lambda size: model(torch.ones(size, 2)), keep=[model], largest=4)
+
+    assert model.scale is scale
+    assert model.mean is mean
+    assert torch.equal(mean, torch.zeros(2))
+    assert list(dict(model.named_buffers())) == ["mean"]
+    assert model.last is None
+    assert model.shift.requires_grad
+
+
+@pytest.mark.parametrize("where", ["unscale", "step"])
+def test_a_scaled_step_that_memory_has_ended_does_not_end_the_next(where):
+    model = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    scaler = torch.amp.GradScaler("cpu")
+    before = scaler.state_dict()
+
+    def step(size):
+        scaler.scale(model(torch.ones(size, 4)).sum()).backward()
+        scaler.unscale_(optimizer)
+        if where == "step":
+            scaler.step(optimizer)
+        if size > 5:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        if where == "unscale":
+            scaler.step(optimizer)
+        scaler.update()
+
+    assert find_batch_size(step, keep=[model, optimizer, scaler], largest=6) == 5
+    assert scaler.state_dict() == before
+    step(1)  # as if nothing had been
+
+
 def find_as_rank(rank, folder):
     """Find a size where rank 1 has less memory than rank 0, and one where it fails."""
     torch.distributed.init_process_group(
         "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2
     )
-    found = find_batch_size(Step(40 if rank == 0 else 11), largest=64)
+    found = find_batch_size(Step(40 if rank == 0 else 11), largest=64 if rank == 0 else 30)
     try:
         find_batch_size(Step(40) if rank == 0 else Step(3, KeyError("label")), largest=64)
     except (KeyError, RuntimeError) as error:

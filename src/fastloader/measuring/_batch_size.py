@@ -8,8 +8,9 @@ from typing import Any
 import torch
 import torch.distributed
 
+from fastloader._given import as_count, check_callable
 from fastloader.errors import BatchSizeError, SettingsError
-from fastloader.measuring._kept_state import keeping_state
+from fastloader.measuring._kept_state import forget_unfinished_step, keeping_state
 from fastloader.measuring._out_of_memory import free_memory, is_out_of_memory
 from fastloader.typing import Stateful
 
@@ -40,8 +41,8 @@ def find_batch_size(
     Sizes are doubled until memory runs out, then the gap is halved. Each is run twice, since
     an optimizer takes its memory in the first step. Only a size that has run is returned.
 
-    With several ranks (`torch.distributed`), all try the same sizes and go on only if all ranks
-    had room, so that they return the same number. The step must not wait for other ranks: give it
+    With several ranks (`torch.distributed`), all try the same sizes, within the bounds of all, and go
+    on only if all ranks had room, so that they return the same number. The step must not wait for other ranks: give it
     the bare model, not one wrapped in `DistributedDataParallel`.
 
     On the CPU, systems tend to end the process instead of refusing memory: choose `largest` so
@@ -51,13 +52,13 @@ def find_batch_size(
         step: Does what a training step does with a batch of the size that it is given: forward,
             loss, backward, ``optimizer.step()``.
         keep: Model, optimizer, scheduler, gradient scaler: whatever the step changes. They are put
-            back to what they were, with their gradients, and so are the random generators.
+            back to what they were, with their gradients, and so are the global random generators.
         smallest: Size to begin with.
         largest: Where to stop.
         multiple_of: Sizes are multiples of this number; 8 suits matrix units.
 
     Raises:
-        SettingsError: If the bounds leave no size.
+        SettingsError: If the bounds leave no size, or an argument is of the wrong kind.
         BatchSizeError: If not even the smallest size fits.
         RuntimeError: If the step failed on another rank.
 
@@ -71,19 +72,34 @@ def find_batch_size(
         >>> find_batch_size(step, keep=[model, optimizer], largest=64)
         64
     """
+    check_callable("step", step)
+    _check_kept(keep)
+    smallest, largest = as_count("smallest", smallest), as_count("largest", largest)
+    multiple_of = as_count("multiple_of", multiple_of)
+    if multiple_of < 1:
+        raise SettingsError(f"multiple_of must be 1 or more, but got {multiple_of}.")
     low, high = -(-smallest // multiple_of), largest // multiple_of
+    low, high = _most_of_ranks(low), -_most_of_ranks(-high)
     if not 0 < low <= high:
         raise SettingsError(
             f"No batch size is a multiple of {multiple_of} from {smallest} to {largest}."
         )
     with keeping_state(keep):
-        found = _search(lambda units: _fits(step, units * multiple_of), low, high)
+        found = _search(lambda units: _fits(step, keep, units * multiple_of), low, high)
     if found is None:
         raise BatchSizeError(
             f"Not even a batch of {low * multiple_of} fits into memory: lower smallest, or make "
             "model or samples smaller."
         )
     return found * multiple_of
+
+
+def _check_kept(keep: object) -> None:
+    if not isinstance(keep, Sequence) or not all(isinstance(one, Stateful) for one in keep):
+        raise SettingsError(
+            "keep should be a list of models, optimizers and the like, which have state_dict and "
+            f"load_state_dict, but got {keep!r}."
+        )
 
 
 def _search(fits: Callable[[int], bool], low: int, high: int) -> int | None:
@@ -106,8 +122,10 @@ def _search(fits: Callable[[int], bool], low: int, high: int) -> int | None:
     return best
 
 
-def _fits(step: Callable[[int], Any], size: int) -> bool:
+def _fits(step: Callable[[int], Any], keep: Sequence[Stateful], size: int) -> bool:
     """Run the step, and return whether all ranks had room for it.
+
+    What it has left half done in the subjects to `keep`, so that another one would fail, is undone.
 
     Raises:
         RuntimeError: If it failed on another rank.
@@ -122,11 +140,14 @@ def _fits(step: Callable[[int], Any], size: int) -> bool:
         if is_out_of_memory(error):
             outcome = _Outcome.OUT_OF_MEMORY
         else:
+            error.add_note(f"Raised by the step for a batch of {size}.")
             outcome, failure = _Outcome.FAILED, error
     # Not in the handler, where the error holds the frames, and they what filled the memory.
     if outcome is not _Outcome.RAN or torch.accelerator.is_available():
         free_memory()
-    worst = _worst_of_ranks(outcome)
+    if outcome is not _Outcome.RAN:
+        forget_unfinished_step(keep)
+    worst = _Outcome(_most_of_ranks(outcome))
     if failure is not None:
         raise failure
     if worst is _Outcome.FAILED:
@@ -135,13 +156,14 @@ def _fits(step: Callable[[int], Any], size: int) -> bool:
     return worst is _Outcome.RAN
 
 
-def _worst_of_ranks(outcome: _Outcome) -> _Outcome:
+def _most_of_ranks(number: int) -> int:
+    """Return the greatest of the numbers that the ranks have; each must call this."""
     distributed = torch.distributed
     if not (distributed.is_available() and distributed.is_initialized()):
-        return outcome
+        return number
     device = "cpu"
     if distributed.get_backend() == "nccl":
         device = f"cuda:{torch.cuda.current_device()}"
-    worst = torch.tensor(int(outcome), device=device)
-    distributed.all_reduce(worst, op=distributed.ReduceOp.MAX)
-    return _Outcome(int(worst.item()))
+    most = torch.tensor(number, device=device)
+    distributed.all_reduce(most, op=distributed.ReduceOp.MAX)
+    return int(most.item())

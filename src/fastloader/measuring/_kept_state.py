@@ -6,19 +6,20 @@ from typing import Any
 
 import torch
 
+from fastloader._torch_internals import forget_scaled_step, registered_tensors
 from fastloader.sampling._random_states import capture_globals, drawing_from
 from fastloader.stages import map_tensors
 from fastloader.typing import Stateful
 
-__all__ = ["keeping_state"]
+__all__ = ["forget_unfinished_step", "keeping_state"]
 
 
 @contextmanager
 def keeping_state(subjects: Sequence[Stateful]) -> Iterator[None]:
     """Put everything back to what it was when the block is left, also by an error.
 
-    Kept are the states of the subjects, gradients, buffers and modes of modules, and the
-    generators of Python, NumPy and torch, those of devices included. The copies lie in host
+    Kept are the states of the subjects, gradients, buffers and modes of modules, which tensors these
+    are and whether they are trained, and the generators of Python, NumPy and torch, those of devices included. The copies lie in host
     memory, so that they take no room of what is measured.
 
     Args:
@@ -42,6 +43,17 @@ def keeping_state(subjects: Sequence[Stateful]) -> Iterator[None]:
         yield
 
 
+def forget_unfinished_step(subjects: Sequence[Stateful]) -> None:
+    """Let the next step begin as if the last one, which an error has ended, had not been.
+
+    Args:
+        subjects: As for `keeping_state`; it matters to gradient scalers.
+    """
+    for subject in subjects:
+        if isinstance(subject, torch.amp.GradScaler):
+            forget_scaled_step(subject)
+
+
 @contextmanager
 def _keeping_stateful(subject: Stateful) -> Iterator[None]:
     state = _on_host(subject.state_dict())
@@ -53,15 +65,29 @@ def _keeping_stateful(subject: Stateful) -> Iterator[None]:
 
 @contextmanager
 def _keeping_module(module: torch.nn.Module) -> Iterator[None]:
-    tensors = [*module.parameters(), *module.buffers()]
-    values = [tensor.detach().to("cpu", copy=True) for tensor in tensors]
-    gradients = [_on_host(tensor.grad) for tensor in tensors]
-    modes = [(part, part.training) for part in module.modules()]
+    parts = [*module.modules()]
+    tables = [(table, dict(table)) for part in parts for table in registered_tensors(part)]
+    found = {
+        id(tensor): tensor
+        for _, before in tables
+        for tensor in before.values()
+        if tensor is not None
+    }
+    kept = [
+        (one, one.requires_grad, _on_host(one.detach()), _on_host(one.grad))
+        for one in found.values()
+    ]
+    modes = [(part, part.training) for part in parts]
     try:
         yield
     finally:
+        # A step may have put other tensors in their places.
+        for table, before in tables:
+            table.clear()
+            table.update(before)
         with torch.no_grad():
-            for tensor, value, gradient in zip(tensors, values, gradients, strict=True):
+            for tensor, is_trained, value, gradient in kept:
+                tensor.requires_grad_(is_trained)
                 tensor.copy_(value)
                 tensor.grad = None if gradient is None else gradient.to(tensor.device)
         for part, is_training in modes:

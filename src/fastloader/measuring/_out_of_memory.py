@@ -1,5 +1,6 @@
 """Whether an error says that memory has run out, on any backend; and memory given back."""
 
+import errno
 import gc
 
 import torch
@@ -10,11 +11,13 @@ _TEXTS = (
     "out of memory",  # CUDA, HIP, MPS, XPU, NPU
     "can't allocate memory",  # torch's allocator for the CPU
     "not enough memory",  # the same on Windows
+    "bad_alloc",  # C++
     "alloc_failed",  # cuBLAS, cuSPARSE, cuDNN
     "allocation failed",  # HPU
     "failed to allocate",
     "resource_exhausted",  # XLA
     "cudnn_status_not_supported",  # what cuDNN says of work space that it does not get
+    "unable to find a valid cudnn algorithm",  # the same
 )
 
 
@@ -30,6 +33,8 @@ def is_out_of_memory(error: BaseException) -> bool:
     seen: BaseException | None = error
     while seen is not None:
         if isinstance(seen, MemoryError | torch.OutOfMemoryError):
+            return True
+        if isinstance(seen, OSError) and seen.errno == errno.ENOMEM:
             return True
         if isinstance(seen, RuntimeError):
             text = str(seen).lower()
