@@ -48,6 +48,7 @@ class Machine:
         class FakeTrial:
             def __init__(self, _subject, candidate, _step):
                 self.candidate = candidate
+                self.position = 0
                 machine.alive += 1
                 assert machine.alive <= 3
 

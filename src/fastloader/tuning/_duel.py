@@ -3,17 +3,16 @@
 import math
 import statistics
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from fastloader.tuning._trial import Trial
 
-__all__ = ["Duel", "Pace", "fight"]
+__all__ = ["Duel", "Pace", "fight", "measure_alike", "median_ratio"]
 
 _MOST_ROUNDS = 6
 _CLEAR_GAIN = 1.25
 _CLEAR_LOSS = 0.85
-_NO_GAIN = 1.02
-"""No round of three was better than this: the rest would not make it worth while."""
 _HOPELESS = 0.5
 
 
@@ -74,7 +73,7 @@ class Duel:
     @property
     def gain(self) -> float:
         """Their median; what slows the machine for a while slows both, and falls out."""
-        return statistics.median(self.ratios)
+        return median_ratio(self.ratios)
 
     @property
     def is_decided(self) -> bool:
@@ -92,8 +91,9 @@ class Duel:
 def fight(holder: Trial, challenger: Trial, rate: float, pace: Pace) -> Duel:
     """Measure two trials in turns.
 
-    Every other round goes backwards, so that neither always follows the other: the second one
-    may find in the system's cache what the first one has read.
+    Both read the same batches in a round: of samples that differ, other ones would take longer or
+    shorter by chance. Every other round goes backwards, so that neither always follows the other:
+    the second one may find in the system's cache what the first one has read.
 
     Args:
         holder: The best so far.
@@ -110,7 +110,34 @@ def fight(holder: Trial, challenger: Trial, rate: float, pace: Pace) -> Duel:
         if duel.rates and pace.is_over:
             break
         trials = (holder, challenger) if len(duel.rates) % 2 == 0 else (challenger, holder)
-        measured = {trial: trial.measure(num_batches, max_seconds).rate for trial in trials}
+        measured = measure_alike(trials, num_batches, max_seconds)
         duel.holder_rates.append(measured[holder])
         duel.rates.append(measured[challenger])
     return duel
+
+
+def measure_alike(
+    trials: Iterable[Trial], num_batches: int, max_seconds: float
+) -> dict[Trial, float]:
+    """Return the batches per second of trials, one after the other over the same batches.
+
+    Args:
+        trials: In this order.
+        num_batches: For each.
+        max_seconds: For each, after which it is given up.
+    """
+    trials = [*trials]
+    position = max(trial.position for trial in trials)
+    measured = {}
+    for trial in trials:
+        trial.position = position
+        measured[trial] = trial.measure(num_batches, max_seconds).rate
+    return measured
+
+
+def median_ratio(ratios: Iterable[float]) -> float:
+    """Return the median of ratios; of two in the middle their geometric mean.
+
+    So twice as fast in one round and half as fast in the next is as fast.
+    """
+    return math.exp(statistics.median(map(math.log, ratios)))

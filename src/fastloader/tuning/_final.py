@@ -1,9 +1,8 @@
 """The last comparison of a search: the few that came near the best, all in turns."""
 
-import statistics
 from collections.abc import Sequence
 
-from fastloader.tuning._duel import Pace
+from fastloader.tuning._duel import Pace, measure_alike, median_ratio
 from fastloader.tuning._trial import Trial
 
 __all__ = ["median_shares", "play_final"]
@@ -32,9 +31,10 @@ def play_final(trials: Sequence[Trial], rate: float, pace: Pace) -> list[list[fl
     for number in range(_MOST_ROUNDS):
         if number and pace.is_over:
             break
-        turns = list(zip(trials, rates, strict=True))
-        for trial, measured in turns if number % 2 == 0 else reversed(turns):
-            measured.append(trial.measure(num_batches, max_seconds).rate)
+        turns = trials if number % 2 == 0 else trials[::-1]
+        measured = measure_alike(turns, num_batches, max_seconds)
+        for trial, found in zip(trials, rates, strict=True):
+            found.append(measured[trial])
     return rates
 
 
@@ -47,6 +47,6 @@ def median_shares(rates: Sequence[Sequence[float]]) -> list[float]:
         rates: From `play_final`.
     """
     return [
-        statistics.median(one / first for one, first in zip(measured, rates[0], strict=True))
+        median_ratio(one / first for one, first in zip(measured, rates[0], strict=True))
         for measured in rates
     ]

@@ -8,31 +8,45 @@ from fastloader._seeding import seed_global_generators
 from fastloader.sampling._chain import samplers_within
 from fastloader.sampling._compact import compact_sampler
 
-__all__ = ["Stretches"]
+__all__ = ["MOST_BEFORE", "Stretches", "Tape"]
+
+MOST_BEFORE = 64
+"""So many places before a stretch can still be read by another one."""
 
 
-class Stretches:
-    """The passes of a sampler one after the other, cut into passes of another length.
+class Tape:
+    """The passes of a sampler one after the other, read again by each loader that is compared.
 
-    A stretch goes on where the one before ended. So measurements see all of a large dataset,
-    and a small one is read again and again. Two of them over copies of a sampler give the same
-    indices, also where it draws from the global generators, which are seeded for each pass.
+    So all have read the same, and measurements go on where the one before ended: they see all of
+    a large dataset, and a small one again and again.
 
     Args:
-        sampler: Sampler or batch sampler.
+        sampler: Sampler or batch sampler. The global generators are seeded for each of its passes.
     """
 
     def __init__(self, sampler: Iterable[Any]) -> None:
         self._sampler = sampler
         self._stream: Iterator[Any] = self._without_end()
-        self.length = 1
-        """Of the passes that begin from now on."""
+        self._drawn: list[Any] = []
+        self._first = 0  # place of the first of these
 
-    def __len__(self) -> int:
-        return self.length
+    def read(self, start: int, length: int) -> Iterator[Any]:
+        """Yield the indices at some places; fewer if the order is empty.
 
-    def __iter__(self) -> Iterator[Any]:
-        return islice(self._stream, self.length)
+        Args:
+            start: First place, `MOST_BEFORE` at most before that of an earlier call.
+            length: How many.
+        """
+        forgotten = min(len(self._drawn), max(0, start - MOST_BEFORE - self._first))
+        del self._drawn[:forgotten]
+        self._first += forgotten
+        for place in range(start, start + length):
+            while place - self._first >= len(self._drawn):
+                drawn = [*islice(self._stream, 1)]
+                if not drawn:
+                    return
+                self._drawn += drawn
+            yield self._drawn[place - self._first]
 
     def _without_end(self) -> Iterator[Any]:
         for number in count():
@@ -47,3 +61,24 @@ class Stretches:
             except StopIteration:
                 return  # an order without samples would be asked for ever
             yield from indices
+
+
+class Stretches:
+    """Passes over pieces of a tape, for one loader.
+
+    Args:
+        tape: The same for all loaders that are compared.
+    """
+
+    def __init__(self, tape: Tape) -> None:
+        self._tape = tape
+        self.start = 0
+        """Place where passes begin from now on."""
+        self.length = 1
+        """Of these."""
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._tape.read(self.start, self.length)

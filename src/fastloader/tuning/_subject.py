@@ -11,6 +11,7 @@ from fastloader._pickling import dumps_for_worker, loads_from_parent
 from fastloader._settings import LoaderSettings
 from fastloader.errors import SettingsError, UnpicklableError
 from fastloader.tuning._candidate import SEARCHED, Candidate
+from fastloader.tuning._stretches import Tape
 
 __all__ = ["Subject"]
 
@@ -69,8 +70,18 @@ class Subject:
             self._options["batch_sampler"] = template.batch_sampler
         else:
             self._options |= {"sampler": template.sampler, "batch_size": None}
+        self._tape: Tape | None = None
         self._pickled: tuple[bytes, list[Any], list[object]] | None = None
         self._can_be_copied = True
+
+    @property
+    def tape(self) -> Tape | None:
+        """The order of the batches, drawn from a copy; None for an iterable dataset."""
+        if self._tape is None and not self.is_iterable:
+            options = self._copied_options()
+            batches = options.get("batch_sampler")
+            self._tape = Tape(options["sampler"] if batches is None else batches)
+        return self._tape
 
     def automatic_settings(self) -> LoaderSettings:
         """Return what a loader would choose by itself, beside what the caller has decided."""

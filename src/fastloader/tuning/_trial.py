@@ -10,7 +10,7 @@ import torch
 from fastloader._loader import FastLoader
 from fastloader.errors import EmptyEpochError, TuningError
 from fastloader.tuning._candidate import Candidate
-from fastloader.tuning._stretches import Stretches
+from fastloader.tuning._stretches import MOST_BEFORE, Stretches
 from fastloader.tuning._subject import Subject
 
 __all__ = ["Step", "Stretch", "Trial"]
@@ -46,36 +46,40 @@ class Trial:
 
     def __init__(self, subject: Subject, candidate: Candidate, step: Step | None) -> None:
         self.candidate = candidate
+        self.position = MOST_BEFORE
+        """Place in the order of what is to be timed next."""
         self._step = step
         options = subject.loader_options(candidate)
         self._stretches: Stretches | None = None
-        if not subject.is_iterable:
+        if (tape := subject.tape) is not None:
             order = "sampler" if options.get("batch_sampler") is None else "batch_sampler"
-            self._stretches = Stretches(options[order])
-            options[order] = self._stretches
+            options[order] = self._stretches = Stretches(tape)
         with _reading():
             self._loader: FastLoader[Any] = FastLoader(**options)
 
     def measure(self, num_batches: int, max_seconds: float) -> Stretch:
-        """Read some batches and time them, first to last step.
+        """Read the batches from `position` on and time them, first to last step.
 
-        The first batches, one for each worker, are read before the clock starts, and as many
+        Those before, one for each worker, are read before the clock starts, and as many
         are under way when it stops: what is measured is the rate of a long epoch.
 
         Args:
-            num_batches: How many to time.
+            num_batches: How many to time; the next ones are timed after these.
             max_seconds: Stop earlier after this time.
 
         Raises:
             TuningError: If the dataset raises, or a worker ends.
         """
         num_workers = self.candidate.num_workers
+        num_before = max(1, num_workers)
         stretches = self._stretches
         if stretches is not None:
-            stretches.length = max(1, num_workers) + num_batches + num_workers
+            stretches.start = max(0, self.position - num_before)
+            stretches.length = num_before + num_batches + num_workers
+        self.position += num_batches
         batches = _Batches(self._loader, is_endless=stretches is None)
         try:
-            for _ in range(max(1, num_workers)):
+            for _ in range(num_before):
                 self._consume(batches.take())
             _synchronize()
             start = time.perf_counter()

@@ -52,8 +52,9 @@ def tune(
 
     Searched are, one after the other: the number of workers (0, 1, 2, 4 and so on, as long as
     each step gains 10 %), threads in place of processes, batches made ahead, transport, pinned
-    memory and batches in any order. Candidates take turns with the best so far, so that what
-    else happens on the machine disturbs both; losers are dropped early. Settings that gain less
+    memory and batches in any order. Candidates take turns with the best so far over the same
+    batches, so that what else happens on the machine disturbs both, and neither gets the dearer
+    samples; losers are dropped early. Settings that gain less
     than 5 % are left as they are. At the end those that came near the best are measured once more,
     round by round; of those within 3 % of the fastest the one that takes the least memory wins.
 
