@@ -26,7 +26,7 @@ def layout_of(arrays):
 def packed(arrays, *, shared=True):
     """Pack arrays with axes T, C, Z, Y, X."""
     layout = layout_of(arrays)
-    pixels = PrivatePixels(layout.num_bytes)
+    pixels = PrivatePixels(np.zeros(layout.num_bytes, np.uint8))
     if shared:
         file = MemoryFile.create(8 + layout.num_bytes)
         pixels = FilePixels(file, 8, layout.num_bytes)

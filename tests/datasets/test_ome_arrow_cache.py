@@ -19,10 +19,12 @@ from torch.utils.data import DataLoader, Subset
 
 from fastloader import FastLoader
 from fastloader._machine import read_machine
+from fastloader.cache import ImageCache, OwnImages
 from fastloader.datasets import OMEArrowDataset
 from fastloader.datasets._batched import as_batched
 from fastloader.datasets._resident import make_resident, preferred_residence
 from fastloader.errors import ImageDataError, SettingsError, SharedMemoryError
+from fastloader.shm import gives_huge_pages
 from fastloader.sources import ParquetSource
 from tests.image_files import write_ome_zarr, write_tiff
 from tests.ome_arrow_tables import image_array, ome_arrow_value, random_image, write_images
@@ -312,11 +314,74 @@ def test_a_budget_that_suffices_is_none(path):
 
 def test_what_another_process_holds_takes_no_memory_again(path, monkeypatch):
     first = OMEArrowDataset(path)
-    machine = dataclasses.replace(read_machine(), available_bytes=100)
-    monkeypatch.setattr("fastloader.datasets._image_store.read_machine", lambda: machine)
+    replace_facts(monkeypatch, available_bytes=100)
 
     assert_whole(OMEArrowDataset(path))
     del first
+
+
+def cache_of(dataset):
+    return dataset._images._cache
+
+
+@pytest.fixture
+def _has_huge_pages():
+    if not gives_huge_pages():
+        pytest.skip("needs Linux with huge pages")
+
+
+@pytest.mark.usefixtures("_has_huge_pages")
+def test_what_is_decoded_at_once_and_alone_is_of_this_process(path):
+    dataset = OMEArrowDataset(path)
+
+    assert isinstance(cache_of(dataset), OwnImages)
+    assert dataset.num_cached == 9
+    assert cache_of(OMEArrowDataset(path, preload=False, cache="shared")) is cache_of(dataset)
+
+
+@pytest.mark.usefixtures("_has_huge_pages")
+@pytest.mark.multiprocess
+@pytest.mark.parametrize("start_method", START_METHODS)
+def test_workers_have_what_is_of_this_process(path, start_method):
+    dataset = OMEArrowDataset(path)
+
+    for loader in (FastLoader, DataLoader):
+        batches = loader(dataset, 3, num_workers=2, multiprocessing_context=start_method)
+        assert torch.equal(EXPECTED, torch.cat(list(batches)))
+    assert_whole(dataset)
+
+
+def replace_facts(monkeypatch, **facts):
+    machine = dataclasses.replace(read_machine(), **facts)
+    monkeypatch.setattr("fastloader.datasets._image_store.read_machine", lambda: machine)
+
+
+@pytest.mark.parametrize("reason", ["ranks", "room", "pages", "brothers", "others"])
+def test_what_other_processes_may_want_is_shared_from_the_start(path, monkeypatch, reason):
+    if reason == "ranks":
+        replace_facts(monkeypatch, local_world_size=2)
+    elif reason == "room":
+        replace_facts(monkeypatch, available_bytes=9 * 120 * 3 // 2)
+    elif reason == "pages":
+        name = "fastloader.datasets._image_store.gives_huge_pages"
+        monkeypatch.setattr(name, lambda: False)
+    elif reason == "brothers":
+        monkeypatch.setattr(multiprocessing, "parent_process", lambda: "somebody")
+    else:
+        first = OMEArrowDataset(path, cache="shared", preload=False)
+    dataset = OMEArrowDataset(path)
+
+    assert isinstance(cache_of(dataset), ImageCache)
+    assert_whole(dataset)
+    if reason == "others":
+        assert_whole(first)
+
+
+def test_images_that_children_decode_are_shared_from_the_start(tmp_path):
+    path = write_tiff(tmp_path / "a.tif", np.ones((8, 8), np.uint16))
+
+    assert isinstance(cache_of(OMEArrowDataset(tmp_path)), ImageCache)
+    assert isinstance(cache_of(OMEArrowDataset([path])), ImageCache)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from fastloader.cache._disk_file import default_cache_folder, disk_cache_path
 from fastloader.cache._image_cache import Decode, ImageCache
 from fastloader.cache._layout import PixelLayout
 from fastloader.cache._open import open_disk_cache, open_shared_cache
+from fastloader.cache._own_images import OwnImages, find_own_images, load_own_images
 from fastloader.cache._packed import PackedImages
 from fastloader.cache._pixel_bytes import PrivatePixels
 from fastloader.cache._units import choose_units
@@ -11,12 +12,15 @@ from fastloader.cache._units import choose_units
 __all__ = [
     "Decode",
     "ImageCache",
+    "OwnImages",
     "PackedImages",
     "PixelLayout",
     "PrivatePixels",
     "choose_units",
     "default_cache_folder",
     "disk_cache_path",
+    "find_own_images",
+    "load_own_images",
     "open_disk_cache",
     "open_shared_cache",
 ]

@@ -66,6 +66,15 @@ class ImageCache:
         """Number of images that are there."""
         return self._board.num_ready
 
+    @property
+    def pixels(self) -> FilePixels:
+        """Where their bytes are."""
+        return self._pixels
+
+    def set_full(self) -> None:
+        """Tell all processes that all images are there: they were written by other ways."""
+        self._board.set_ready(slice(0, len(self._layout)))
+
     def require(self, positions: Sequence[int] | npt.NDArray[np.int64], decode: Decode) -> None:
         """Return when some images are there: decode them, or wait for those who are at it.
 

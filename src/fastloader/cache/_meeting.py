@@ -15,11 +15,13 @@ from fastloader.shm import MemoryFile, ProcessLock
 if sys.platform != "win32":
     import fcntl
 
-__all__ = ["HEADER_BYTES", "meet"]
+__all__ = ["HEADER_BYTES", "Hold", "hold", "meet"]
 
 HEADER_BYTES = 4096
 """At the start of a memory file, kept for the name."""
 
+_NO_FILE = -1
+"""In place of a descriptor, in the notes of who has memory of its own."""
 _lock = ProcessLock()
 
 
@@ -39,9 +41,9 @@ def meet(name: str, create: Callable[[], MemoryFile]) -> MemoryFile:
         name: What the file holds.
         create: Makes the file, whose first `HEADER_BYTES` are zeros.
     """
-    if not Path("/proc/self/fd").exists() or not hasattr(os, "memfd_create"):
+    if not _can_meet():
         return create()
-    key = hashlib.blake2b(f"{name}\n{_scope()}".encode(), digest_size=16).hexdigest()
+    key = _key(name)
     with _lock, _locked_folder() as folder:
         if folder is None:
             return create()
@@ -55,6 +57,68 @@ def meet(name: str, create: Callable[[], MemoryFile]) -> MemoryFile:
         note.write_text(json.dumps([os.getpid(), file.fileno()]), encoding="utf-8")
         weakref.finalize(file, _remove_note, note, os.getpid(), file.fileno())
         return file
+
+
+class Hold:
+    """What a process left word of: that it has the content of a name in memory of its own."""
+
+    __slots__ = ("_key", "_note")
+
+    def __init__(self, note: Path, key: str) -> None:
+        self._note = note
+        self._key = key
+
+    def is_wanted(self) -> bool:
+        """Return whether another process made a memory file of this name since."""
+        found = _open_noted(self._note, self._key)
+        if found is None:
+            return False
+        found.close()
+        return True
+
+
+def hold(name: str, owner: object) -> Hold | None:
+    """Leave word that this process has the content of a name in memory of its own.
+
+    Whoever comes next makes a memory file, by which all who want one meet.
+
+    Args:
+        name: As for `meet`.
+        owner: The word is taken back when this object is gone.
+
+    Returns:
+        None if another process has the memory file, or left such word, or nobody could be told.
+    """
+    if not _can_meet():
+        return None
+    key = _key(name)
+    with _lock, _locked_folder() as folder:
+        if folder is None:
+            return None
+        note = folder / f"{key}.json"
+        if _is_of_others(note, key):
+            return None
+        note.write_text(json.dumps([os.getpid(), _NO_FILE]), encoding="utf-8")
+        weakref.finalize(owner, _remove_note, note, os.getpid(), _NO_FILE)
+        return Hold(note, key)
+
+
+def _is_of_others(note: Path, key: str) -> bool:
+    """Return whether a note leads to a memory file, or is of another process that lives."""
+    found = _open_noted(note, key)
+    if found is not None:
+        found.close()
+        return True
+    process = _process_of(note)
+    return process is not None and process != os.getpid()
+
+
+def _can_meet() -> bool:
+    return Path("/proc/self/fd").exists() and hasattr(os, "memfd_create")
+
+
+def _key(name: str) -> str:
+    return hashlib.blake2b(f"{name}\n{_scope()}".encode(), digest_size=16).hexdigest()
 
 
 @contextmanager
@@ -107,13 +171,17 @@ def _open_noted(note: Path, key: str) -> MemoryFile | None:
 def _sweep(folder: Path) -> None:
     """Remove the notes of processes that are gone."""
     for note in folder.glob("*.json"):
-        try:
-            process, _ = json.loads(note.read_text(encoding="utf-8"))
-            is_alive = Path(f"/proc/{int(process)}").exists()
-        except (OSError, ValueError, TypeError):
-            is_alive = False
-        if not is_alive:
+        if _process_of(note) is None:
             note.unlink(missing_ok=True)
+
+
+def _process_of(note: Path) -> int | None:
+    """Return the process that left a note, or None if it is gone."""
+    try:
+        process, _ = json.loads(note.read_text(encoding="utf-8"))
+        return int(process) if Path(f"/proc/{int(process)}").exists() else None
+    except (OSError, ValueError, TypeError):
+        return None
 
 
 def _remove_note(note: Path, process: int, descriptor: int) -> None:

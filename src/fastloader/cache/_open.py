@@ -16,11 +16,16 @@ from fastloader.cache._meeting import HEADER_BYTES, meet
 from fastloader.cache._pixel_bytes import FilePixels
 from fastloader.shm import MemoryFile
 
-__all__ = ["open_disk_cache", "open_shared_cache"]
+__all__ = ["open_disk_cache", "open_shared_cache", "shared_name"]
 
 _PAGE_BYTES = 4096
 
 CheckRoom = Callable[[], None]
+
+
+def shared_name(name: str, layout: PixelLayout, edges: npt.NDArray[np.int64]) -> str:
+    """Return what processes find a cache in memory by; arguments as for `open_shared_cache`."""
+    return f"pixels {name} {_digest(layout, edges)}"
 
 
 def open_shared_cache(
@@ -46,7 +51,7 @@ def open_shared_cache(
         check_room()
         return MemoryFile.create(HEADER_BYTES + flags_bytes + layout.num_bytes)
 
-    file = meet(f"pixels {name} {_digest(layout, edges)}", create)
+    file = meet(shared_name(name, layout, edges), create)
     pixels = FilePixels(file, HEADER_BYTES + flags_bytes, layout.num_bytes)
     board = FillBoard(file, HEADER_BYTES, edges)
     return ImageCache(layout, pixels, board)

@@ -28,16 +28,13 @@ class PixelBytes(Protocol):
 class PrivatePixels:
     """Bytes of this process; a pickle holds a copy of them."""
 
-    def __init__(self, num_bytes: int, *, is_cleared: bool = True) -> None:
-        """Reserve memory.
+    def __init__(self, block: npt.NDArray[np.uint8]) -> None:
+        """Take memory.
 
         Args:
-            num_bytes: Length.
-            is_cleared: Whether the bytes are zeros, for which the system gives new pages; else
-                they are anything, and pages that were in use before serve again.
+            block: The bytes.
         """
-        make = np.zeros if is_cleared else np.empty
-        self._block = make(num_bytes, np.uint8)
+        self._block = block
 
     def view(self) -> npt.NDArray[np.uint8]:
         """Return all bytes."""

@@ -1,6 +1,7 @@
 """Pixels of a source's rows: kept once they are decoded, or read when they are asked for."""
 
 import hashlib
+import multiprocessing
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,22 +17,26 @@ from fastloader._machine import read_machine
 from fastloader._progress_bar import Progress, progress_bar
 from fastloader.cache import (
     ImageCache,
+    OwnImages,
     PackedImages,
     PixelLayout,
     PrivatePixels,
     choose_units,
     disk_cache_path,
+    find_own_images,
+    load_own_images,
     open_disk_cache,
     open_shared_cache,
 )
 from fastloader.datasets._background_fill import BackgroundFill
 from fastloader.datasets._batch_writer import batch_writer
 from fastloader.errors import SharedMemoryError
-from fastloader.shm import MemoryWriter, ProcessLock, can_send_memory_files
+from fastloader.shm import ProcessLock, can_send_memory_files, gives_huge_pages
 from fastloader.sources import (
     GroupedSource,
     ImageSource,
     ImageTable,
+    InPlaceSource,
     SelectedSource,
     WritePixels,
     release_memory,
@@ -60,8 +65,9 @@ class StoreOptions:
 class ImageStore:
     """The images of some rows of a source, by position.
 
-    **Processes:** all that share a cache fill it together (`fastloader.cache.ImageCache`). A
-    pickle that cannot carry memory goes without it, and its receiver looks for the same cache
+    **Processes:** all that share a cache fill it together (`fastloader.cache.ImageCache`). What a
+    process decodes at once and alone is its own until others need it (`fastloader.cache.OwnImages`).
+    A pickle that cannot carry memory goes without it, and its receiver looks for the same cache
     on its machine, or makes one.
     """
 
@@ -96,7 +102,7 @@ class ImageStore:
         """Sizes T, C, Z, Y, X that all images have, if they do."""
         self._dtypes = table.dtypes
         self._dtype_codes = table.dtype_codes[rows]
-        self._cache: ImageCache | None = None
+        self._cache: ImageCache | OwnImages | None = None
         self._opening = ProcessLock()
         self._rank_cpus = read_machine().rank_cpus
 
@@ -132,7 +138,7 @@ class ImageStore:
         """Number of images that are decoded and kept."""
         return 0 if self._cache is None else self._cache.num_ready
 
-    def open(self) -> ImageCache | None:
+    def open(self) -> ImageCache | OwnImages | None:
         """Return the cache, that of another process if there is one; None without.
 
         Raises:
@@ -150,20 +156,22 @@ class ImageStore:
         Args:
             progress: Show a bar when it takes more than two seconds; "auto" in a terminal.
         """
+        with self._opening:
+            if self._cache is None and self._options.cache == "shared":
+                self._cache = self._load_alone(progress)
         cache = self.open()
-        if cache is None:
-            return
-        machine = read_machine()
-        span_bytes = cache.images.layout.num_bytes
-        if machine.local_world_size > 1:  # each rank takes parts in turn
-            span_bytes = max(_MIN_SPAN_BYTES, span_bytes // (4 * machine.local_world_size))
-        with progress_bar(len(self), progress) as bar:
+        if isinstance(cache, ImageCache):
+            machine = read_machine()
+            span_bytes = cache.images.layout.num_bytes
+            if machine.local_world_size > 1:  # each rank takes parts in turn
+                span_bytes = max(_MIN_SPAN_BYTES, span_bytes // (4 * machine.local_world_size))
+            with progress_bar(len(self), progress) as bar:
 
-            def decode(positions: Integers, writer: MemoryWriter) -> None:
-                self._decode(positions, writer, self._num_threads(), bar.advance)
+                def decode(positions: Integers, write: WritePixels) -> None:
+                    self._decode(positions, write, self._num_threads(), bar.advance)
 
-            cache.fill_all(decode, span_bytes, bar.reach)
-        release_memory()
+                cache.fill_all(decode, span_bytes, bar.reach)
+            release_memory()
 
     def load_behind(self) -> None:
         """Start to decode all pixels in the background, if there is a cache."""
@@ -180,7 +188,7 @@ class ImageStore:
         if cache is None:
             return False
 
-        def decode(positions: Integers, writer: MemoryWriter) -> None:
+        def decode(positions: Integers, writer: WritePixels) -> None:
             def write(offset_bytes: int, array: npt.NDArray[Any]) -> None:
                 writer(offset_bytes, array)
                 gate.pause()
@@ -238,8 +246,8 @@ class ImageStore:
             free_bytes = read_machine().available_bytes
             self._check_room(positions, layout.num_bytes, free_bytes, "in memory")
         has_gaps = not self._is_stored[positions].all()
-        pixels = PrivatePixels(layout.num_bytes, is_cleared=has_gaps)
-        images = PackedImages(layout, pixels)
+        make = np.zeros if has_gaps else np.empty
+        images = PackedImages(layout, PrivatePixels(make(layout.num_bytes, np.uint8)))
         self._read_to(positions, layout.offsets, images.write)
         return images
 
@@ -279,31 +287,69 @@ class ImageStore:
     def _layout(self, positions: Integers | slice) -> PixelLayout:
         return PixelLayout(self._shapes[positions], self._dtypes, self._dtype_codes[positions])
 
-    def _open_cache(self) -> ImageCache:
+    def _load_alone(self, progress: Progress) -> OwnImages | None:
+        """Decode all pixels into memory of this process, if no other will want the same."""
         layout = self._layout(slice(None))
-        groups = None
-        if isinstance(self._source, GroupedSource):
-            groups = np.searchsorted(self._source.group_starts, self._rows, "right") - 1
-        edges = choose_units(layout.sizes_bytes, groups)
-        choice = f"{self._channels} {_digest(self._rows)} {_digest(self._is_stored)}"
-        if isinstance(self._source, SelectedSource):
-            choice += f" {self._source.selection}"
-        content = f"{self._source.fingerprint} {choice}"
+        machine = read_machine()
+        makes_in_place = isinstance(self._source, InPlaceSource) and self._source.makes_in_place
+        # Until a second process has decoded them, too, there are two copies.
+        has_room = 2 * layout.num_bytes <= machine.available_bytes
+        is_child = multiprocessing.parent_process() is not None  # so may have brothers
+        if is_child or machine.local_world_size > 1 or makes_in_place or not has_room:
+            return None
+        if not gives_huge_pages():
+            return None
+        name, edges = f"{self._source.fingerprint} {self._choice()}", self._edges(layout)
+        if (found := find_own_images(name, layout, edges)) is not None:
+            return found
+        self._check_memory(layout.num_bytes)
         everything = np.arange(len(self))
+        with progress_bar(len(self), progress) as bar:
+
+            def decode(write: WritePixels) -> None:
+                threads = self._num_threads()
+                self._read_to(everything, layout.offsets, write, threads, bar.advance)
+
+            own = load_own_images(name, layout, edges, decode)
+        release_memory()
+        return own
+
+    def _open_cache(self) -> ImageCache | OwnImages:
+        layout = self._layout(slice(None))
+        edges, choice = self._edges(layout), self._choice()
+        content = f"{self._source.fingerprint} {choice}"
         if self._options.cache == "disk":
             path = disk_cache_path(self._options.folder, self._source.where, choice)
 
             def check_disk() -> None:
                 free_bytes = shutil.disk_usage(path.parent).free
-                self._check_room(everything, layout.num_bytes, free_bytes, "on disk")
+                self._check_room(np.arange(len(self)), layout.num_bytes, free_bytes, "on disk")
 
             return open_disk_cache(path, content, layout, edges, check_disk)
 
         def check_memory() -> None:
-            free_bytes = read_machine().available_bytes
-            self._check_room(everything, layout.num_bytes, free_bytes, "in memory")
+            self._check_memory(layout.num_bytes)
 
-        return open_shared_cache(content, layout, edges, check_memory)
+        found = find_own_images(content, layout, edges)
+        return found or open_shared_cache(content, layout, edges, check_memory)
+
+    def _choice(self) -> str:
+        """Say which images of the source these are."""
+        choice = f"{self._channels} {_digest(self._rows)} {_digest(self._is_stored)}"
+        if isinstance(self._source, SelectedSource):
+            choice += f" {self._source.selection}"
+        return choice
+
+    def _edges(self, layout: PixelLayout) -> Integers:
+        """Return the first image of each unit that is decoded together, and last their number."""
+        groups = None
+        if isinstance(self._source, GroupedSource):
+            groups = np.searchsorted(self._source.group_starts, self._rows, "right") - 1
+        return choose_units(layout.sizes_bytes, groups)
+
+    def _check_memory(self, num_bytes: int) -> None:
+        free_bytes = read_machine().available_bytes
+        self._check_room(np.arange(len(self)), num_bytes, free_bytes, "in memory")
 
     def _check_room(
         self, positions: Integers, num_bytes: int, free_bytes: int, place: str

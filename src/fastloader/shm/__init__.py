@@ -7,13 +7,16 @@ from fastloader.shm._memory_file import (
     providing_memory_files,
 )
 from fastloader.shm._memory_writer import MemoryWriter
+from fastloader.shm._private_block import PrivateBlock, gives_huge_pages
 from fastloader.shm._process_lock import ProcessLock
 
 __all__ = [
     "MemoryFile",
     "MemoryWriter",
+    "PrivateBlock",
     "ProcessLock",
     "can_send_memory_files",
     "collecting_memory_files",
+    "gives_huge_pages",
     "providing_memory_files",
 ]

@@ -18,6 +18,7 @@ from fastloader.sources._protocol import (
     GroupedSource,
     ImageSource,
     ImageTable,
+    InPlaceSource,
     SelectedSource,
     WritePixels,
 )
@@ -36,6 +37,7 @@ __all__ = [
     "ImageDescription",
     "ImageSource",
     "ImageTable",
+    "InPlaceSource",
     "OmeArrowFolder",
     "OmeZarrFolder",
     "ParquetSource",

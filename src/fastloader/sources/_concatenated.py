@@ -15,7 +15,13 @@ from fastloader.errors import SourceError
 from fastloader.sources._description import ImageDescription
 from fastloader.sources._ome_arrow_layout import listed
 from fastloader.sources._one_at_a_time import one_at_a_time
-from fastloader.sources._protocol import ColumnValues, ImageSource, ImageTable, WritePixels
+from fastloader.sources._protocol import (
+    ColumnValues,
+    ImageSource,
+    ImageTable,
+    InPlaceSource,
+    WritePixels,
+)
 
 __all__ = ["ConcatenatedSource"]
 
@@ -78,6 +84,12 @@ class ConcatenatedSource:
     def column_names(self) -> tuple[str, ...]:
         """Columns that hold no images."""
         return self._sources[0].column_names
+
+    @property
+    def makes_in_place(self) -> bool:
+        """Whether the first source does: all are of one kind."""
+        first = self._sources[0]
+        return isinstance(first, InPlaceSource) and first.makes_in_place
 
     def read_table(self) -> ImageTable:
         """Return sizes and pixel types of all images, checked as far as they can be.

@@ -17,6 +17,7 @@ __all__ = [
     "GroupedSource",
     "ImageSource",
     "ImageTable",
+    "InPlaceSource",
     "SelectedSource",
     "WritePixels",
 ]
@@ -145,6 +146,16 @@ class SelectedSource(Protocol):
     @property
     def selection(self) -> str:
         """Text that is the same for the same choice, whatever the images hold by now."""
+        ...
+
+
+@runtime_checkable
+class InPlaceSource(Protocol):
+    """A source that can do more with a `fastloader.shm.MemoryWriter` than call it."""
+
+    @property
+    def makes_in_place(self) -> bool:
+        """Whether it makes images where they stay, in this process or in children of it."""
         ...
 
 
