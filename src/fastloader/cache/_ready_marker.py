@@ -18,8 +18,7 @@ class ReadyMarker(MemoryWriter):
     """Writes pixels of a run of images and tells as soon as one of them is complete.
 
     A source writes each byte of an image once, in any order and from any thread; images of a
-    stream are complete long before the run is. What is written through a `view`, maybe in
-    another process, is not counted.
+    stream are complete long before the run is. What is written through a `view` is not counted.
     """
 
     def __init__(
@@ -44,9 +43,6 @@ class ReadyMarker(MemoryWriter):
         self._stops = self._starts + self._missing_bytes
         self._set_ready = set_ready
         self._lock = threading.Lock()
-
-    def __reduce__(self) -> tuple[type[MemoryWriter], tuple[Any, ...]]:
-        return MemoryWriter, (self.file, self.start_bytes)  # flags are set here
 
     def __call__(self, offset_bytes: int, array: npt.NDArray[Any]) -> None:
         """Put pixels in their place, of one image or of several that follow each other.

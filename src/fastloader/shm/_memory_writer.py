@@ -1,4 +1,4 @@
-"""Writes arrays into a memory file, from the process that made it or from its children."""
+"""Writes arrays into a memory file."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +19,7 @@ class MemoryWriter:
     Calling it copies an array that exists already; `view` lets the bytes be made where they
     stay.
 
-    **Processes:** whoever has the file can make one and write to parts of its own. Pickled as the
-    file is.
+    **Processes:** whoever has the file can make one and write to parts of its own.
     """
 
     def __init__(self, file: MemoryFile, start_bytes: int = 0) -> None:
@@ -35,9 +34,6 @@ class MemoryWriter:
         self.start_bytes = start_bytes
         """Where position 0 is in `file`."""
         self._mapping: mmap.mmap | None = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_mapping": None}
 
     def __call__(self, offset_bytes: int, array: npt.NDArray[Any]) -> None:
         """Copy an array into the file.

@@ -1,7 +1,8 @@
 """Images of a source decoded into memory by all cores."""
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy.typing as npt
 
 from fastloader.shm import MemoryWriter
 from fastloader.sources._jobs import run_job
+from fastloader.sources._opened_here import state_without
 from fastloader.sources._protocol import ImageTable, WritePixels
 
 __all__ = ["REQUESTS_AT_ONCE", "ImageDecoder", "decode_images"]
@@ -23,15 +25,17 @@ _LARGE_IMAGE_BYTES = 4 << 20
 """From here on decoding takes so much longer than the Python around it that threads keep cores
 busy, which cost no start. Below, they make it slower than one thread: each waits up to 5 ms for
 the interpreter's lock after every strip."""
-_BYTES_PER_CHILD = 100 << 20
-"""A child process takes 24 MB of its own: there are as few as keep that below a quarter of the
-pixels."""
+_BYTES_PER_CHILD = 150 << 20
+"""A child process takes 24 MB of its own and 12 of buffers: there are as few as keep that below a
+quarter of the pixels."""
 _SCRATCH_SHARE = 16
 """Images are decoded into memory that is used again and written from there, which takes 0.8 to 0.9
 of the time that decoding into fresh shared pages takes: each of those is a page fault. Where that
 memory of all cores were more than a sixteenth of all pixels, they are decoded in place."""
-_PART_BYTES = 16 << 20
-_MAX_PARTS = 2048
+_PART_BYTES = 4 << 20
+"""Stays in the cache of processors, from which the parent of a child takes it."""
+_ALIGNMENT_BYTES = 16
+_MAX_PARTS = 8192
 _PARTS_PER_CORE = 32
 
 
@@ -81,33 +85,38 @@ def decode_images(
     if channels is not None:
         shapes[:, 1] = len(channels)
     sizes = shapes.prod(axis=1) * table.item_sizes[rows]
-    is_small = int(sizes.mean()) < _LARGE_IMAGE_BYTES
-    in_processes = is_local and is_small and isinstance(write, MemoryWriter)
+    is_small = sizes < _LARGE_IMAGE_BYTES
     if not is_local:
         at_once = min(REQUESTS_AT_ONCE, _REQUESTED_BYTES // max(1, int(sizes.max())))
-        num_cores = max(num_cores, at_once)
-    elif in_processes:
-        num_cores = min(num_cores, 1 + max(1, int(sizes.sum()) // _BYTES_PER_CHILD))
-    elif is_small:
-        num_cores = 1  # threads would wait for each other's turn, milliseconds an image
-    job = _DecodeJob(decoder, rows, offsets, shapes, sizes, write, channels, num_cores)
+        kinds = [(np.ones_like(is_small), max(num_cores, at_once))]
+    else:
+        most = 1 + max(1, int(sizes[is_small].sum()) // _BYTES_PER_CHILD)
+        kinds = [(is_small, min(num_cores, most)), (~is_small, num_cores)]
+    for chosen, cores in kinds:
+        if chosen.any():
+            images = (rows[chosen], offsets[chosen], shapes[chosen], sizes[chosen])
+            job = _DecodeJob(decoder, *images, write, channels, cores)
+            _run(job, on_rows, cores, in_processes=is_local and chosen is is_small)
 
+
+def _run(
+    job: "_DecodeJob",
+    on_rows: Callable[[int], None] | None,
+    num_cores: int,
+    *,
+    in_processes: bool,
+) -> None:
     def take_result(part: int, _: Any) -> None:
         if on_rows is not None:
             on_rows(job.num_images(part))
 
-    run_job(
-        job,
-        take_result,
-        num_cores=num_cores,
-        in_processes=in_processes,
-    )
+    run_job(job, take_result, num_cores=num_cores, in_processes=in_processes)
 
 
 class _DecodeJob:
-    """The images of some rows, divided into parts of neighbours.
+    """The images of some rows, divided into parts of neighbours; see `BufferedJob`.
 
-    **Processes:** picklable if `write` is a `MemoryWriter`, inside `collecting_memory_files`.
+    **Processes:** a pickle goes without what writes, and what it arrives as can only `make`.
     """
 
     def __init__(
@@ -125,6 +134,7 @@ class _DecodeJob:
         self._rows = rows
         self._offsets = offsets
         self._shapes = shapes
+        self._sizes_bytes = sizes_bytes
         self._write = write
         self._channels = channels
         scratch_bytes = int(sizes_bytes.max()) * num_cores
@@ -132,17 +142,25 @@ class _DecodeJob:
             write, MemoryWriter
         ) and scratch_bytes * _SCRATCH_SHARE > int(sizes_bytes.sum())
         self._starts = _part_starts(sizes_bytes, num_cores)
+        codes = decoder.read_table().dtype_codes[rows]
+        is_other = np.diff(codes, append=codes[-1:]) != 0
+        # In a buffer, images lie as close as their types allow.
+        room = sizes_bytes + is_other * (-sizes_bytes % _ALIGNMENT_BYTES)
+        self._places = np.cumsum(room) - room
         self._scratch = threading.local()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "_scratch"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, _scratch=threading.local())
+        return state_without(self, "_scratch", "_write")
 
     @property
     def num_parts(self) -> int:
         return len(self._starts) - 1
+
+    @property
+    def buffer_bytes(self) -> int:
+        lasts = self._starts[1:] - 1
+        ends = self._places[lasts] + self._sizes_bytes[lasts]
+        return int((ends - self._places[self._starts[:-1]]).max())
 
     def num_images(self, part: int) -> int:
         return int(self._starts[part + 1] - self._starts[part])
@@ -153,18 +171,55 @@ class _DecodeJob:
         return f"{paths[0]} to {paths[1]}"
 
     def run(self, part: int) -> None:
-        table = self._decoder.read_table()
-        for at in range(int(self._starts[part]), int(self._starts[part + 1])):
-            row, offset = int(self._rows[at]), int(self._offsets[at])
-            shape = tuple(self._shapes[at].tolist())
-            dtype = table.dtypes[table.dtype_codes[row]]
+        for at in self._images_of(part):
+            offset = int(self._offsets[at])
+            shape, dtype = self._kind(at)
             if self._in_place and isinstance(self._write, MemoryWriter):
                 out = self._write.view(offset, shape, dtype)
-                self._decoder.decode(row, out, self._channels)
+                self._decoder.decode(int(self._rows[at]), out, self._channels)
             else:
                 out = self._scratch_array(shape, dtype)
-                self._decoder.decode(row, out, self._channels)
+                self._decoder.decode(int(self._rows[at]), out, self._channels)
                 self._write(offset, out)
+
+    def make(self, part: int, buffer: npt.NDArray[np.uint8]) -> None:
+        first = self._places[self._starts[part]]
+        for at in self._images_of(part):
+            shape, dtype = self._kind(at)
+            out = np.ndarray(shape, dtype, buffer, int(self._places[at] - first))
+            self._decoder.decode(int(self._rows[at]), out, self._channels)
+
+    def take(self, part: int, buffer: npt.NDArray[np.uint8]) -> None:
+        images = self._images_of(part)
+        place = int(self._places[images.start])
+        for first, last in self._runs(images):
+            start = int(self._places[first]) - place
+            stop = int(self._places[last] + self._sizes_bytes[last]) - place
+            pixels = buffer[start:stop].view(self._kind(first)[1])
+            self._write(int(self._offsets[first]), pixels)
+
+    def _images_of(self, part: int) -> range:
+        return range(int(self._starts[part]), int(self._starts[part + 1]))
+
+    def _runs(self, images: range) -> Iterator[tuple[int, int]]:
+        """Yield the first and last of images that follow each other wherever they are."""
+        here = slice(images.start, images.stop)
+        offsets, ends = self._offsets[here], self._offsets[here] + self._sizes_bytes[here]
+        places = self._places[here]
+        codes = self._decoder.read_table().dtype_codes[self._rows[here]]
+        is_next = (
+            (offsets[1:] == ends[:-1])
+            & (np.diff(places) == self._sizes_bytes[here][:-1])
+            & (codes[1:] == codes[:-1])
+        )
+        edges = [0, *(np.flatnonzero(~is_next) + 1).tolist(), len(images)]
+        for first, stop in pairwise(edges):
+            yield images[first], images[stop - 1]
+
+    def _kind(self, at: int) -> tuple[tuple[int, ...], np.dtype[Any]]:
+        table = self._decoder.read_table()
+        dtype = table.dtypes[table.dtype_codes[int(self._rows[at])]]
+        return tuple(self._shapes[at].tolist()), dtype
 
     def _scratch_array(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
         """Return memory of this thread to decode into, used again for the next image."""

@@ -200,8 +200,7 @@ class ImageFolder(ABC):
         Args:
             rows: Row numbers, ascending, each once.
             offsets: Position of each image's first byte, shape ``(len(rows),)``.
-            write: Puts pixels there; if it is a `fastloader.shm.MemoryWriter`, small images are
-                decoded and written by child processes.
+            write: Puts pixels there.
             channels: Channels to keep, in this order; all when left out.
             on_rows: Called with the number of images written since the last call.
             num_threads: Cores to use; images at URLs are asked for many at a time whatever it is.

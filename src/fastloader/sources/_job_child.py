@@ -8,10 +8,16 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from fastloader.errors import FastLoaderError
-from fastloader.shm import MemoryFile, providing_memory_files
-from fastloader.sources._job_processes import PartQueue, PartReply
+from fastloader.shm import MemoryFile
+from fastloader.sources._job_processes import PartReply
+from fastloader.sources._number_pipe import NumberPipe
+from fastloader.sources._part_buffers import PartBuffers
 
 __all__ = ["run_child"]
+
+_LOOK_SECONDS = 1.0
+"""Without a free buffer, until a child looks whether its parent lives: a process that the parent
+forked meanwhile may keep the pipe of buffers open."""
 
 
 def run_child(descriptors: list[int]) -> None:
@@ -20,28 +26,37 @@ def run_child(descriptors: list[int]) -> None:
     **Processes:** runs in the child; all descriptors are inherited.
 
     Args:
-        descriptors: Of the queue, of the pickled job, of the memory files that it refers to,
-            and last of the pipe for replies.
+        descriptors: Of the queue, of the pickled job, of its buffers if it has some, and last of
+            the pipe for replies.
     """
     # Ctrl-C reaches the whole group: the parent decides, and ends its children.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = os.getppid()
-    queue = PartQueue(descriptors[0])
+    queue = NumberPipe(descriptors[0])
     replies = Connection(descriptors[-1], readable=False)
-    memory_files = [MemoryFile(descriptor) for descriptor in descriptors[2:-1]]
-    with MemoryFile(descriptors[1]) as file, providing_memory_files(memory_files):
+    with MemoryFile(descriptors[1]) as file:
         job = pickle.loads(file.map())  # noqa: S301 - of our parent
+    buffers, buffer = None, None
+    if len(descriptors) > 3:
+        buffers = PartBuffers.inherited(descriptors[2:4], job.buffer_bytes)
     try:
-        while (part := queue.take()) is not None and os.getppid() == parent:
+        while os.getppid() == parent:
+            if buffers is not None and (buffer := buffers.take(_LOOK_SECONDS)) is None:
+                continue
+            if (part := queue.take()) is None:
+                return
             _send(replies, PartReply(part))
-            _send(replies, _do(job, part))
-    except BrokenPipeError:
-        pass  # the parent has stopped listening
+            _send(replies, _do(job, part, buffers, buffer))
+    except (BrokenPipeError, EOFError):
+        pass  # the parent has stopped listening, or giving buffers back
 
 
-def _do(job: Any, part: int) -> PartReply:
+def _do(job: Any, part: int, buffers: PartBuffers | None, buffer: int | None) -> PartReply:
     try:
-        return PartReply(part, job.run(part), is_done=True)
+        if buffers is None or buffer is None:
+            return PartReply(part, job.run(part), is_done=True)
+        job.make(part, buffers.view(buffer))
+        return PartReply(part, is_done=True, buffer=buffer)
     except Exception as error:  # noqa: BLE001 - raised in the parent
         return PartReply(part, error=_portable(error))
 

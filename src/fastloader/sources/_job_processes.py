@@ -6,27 +6,64 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, TypeAlias, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
 
 from fastloader.errors import WorkerDiedError
-from fastloader.shm import MemoryFile, collecting_memory_files
+from fastloader.shm import MemoryFile
+from fastloader.sources._number_pipe import NumberPipe
+from fastloader.sources._part_buffers import PartBuffers
 
-__all__ = ["JobProcesses", "PartQueue", "PartReply"]
+__all__ = ["BufferedJob", "JobProcesses", "PartReply"]
 
-_NUMBER_BYTES = 4
-_MAX_PARTS = (1 << 15) // _NUMBER_BYTES  # an empty pipe takes them all at once
+Bytes: TypeAlias = npt.NDArray[np.uint8]
+TakeResult: TypeAlias = Callable[[int, Any], None]
+
 _ONE_THREAD = dict.fromkeys(
     ("BLOSC_NTHREADS", "OMP_NUM_THREADS", "TIFFFILE_NUM_THREADS", "MKL_NUM_THREADS"), "1"
 )
 _END_SECONDS = 5.0
+_BUFFERS_PER_CHILD = 3
+"""One that it works on, one that the parent takes, and one while the parent does a part itself."""
 
 
 class _Job(Protocol):
     def run(self, part: int) -> Any: ...
+
+
+@runtime_checkable
+class BufferedJob(Protocol):
+    """A job whose parts children make in shared memory, from which the parent takes them."""
+
+    @property
+    def buffer_bytes(self) -> int:
+        """Most bytes that a part takes there, 1 or more."""
+        ...
+
+    def make(self, part: int, buffer: Bytes) -> None:
+        """Make a part, in a child.
+
+        Args:
+            part: Its number.
+            buffer: Written to, `buffer_bytes` long; holds what was made before.
+        """
+        ...
+
+    def take(self, part: int, buffer: Bytes) -> None:
+        """Take a part, in the parent.
+
+        Args:
+            part: Its number.
+            buffer: As `make` left it; is used again afterwards.
+        """
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,57 +74,10 @@ class PartReply:
     result: Any = None
     """What `run` returned; None when the child only begins."""
     error: BaseException | None = None
-    """What `run` raised."""
+    """What was raised."""
     is_done: bool = False
-
-
-class PartQueue:
-    """Numbers of the parts to do, in a pipe from which every process takes the next one.
-
-    **Processes:** made by one, which fills it; children inherit the end to read from. A read
-    of four bytes gives a whole number, since the pipe holds nothing else.
-    """
-
-    def __init__(self, descriptor: int) -> None:
-        """Take from a pipe that is filled.
-
-        Args:
-            descriptor: Its end to read from.
-        """
-        self._reader = descriptor
-
-    @classmethod
-    def fill(cls, num_parts: int) -> Self:
-        """Make a pipe with the numbers in it.
-
-        Args:
-            num_parts: Parts to do, at most 8,192.
-
-        Raises:
-            ValueError: If there are more.
-        """
-        if num_parts > _MAX_PARTS:
-            raise ValueError(f"A job has {_MAX_PARTS} parts at most, but got {num_parts}.")
-        reader, writer = os.pipe()
-        numbers = (number.to_bytes(_NUMBER_BYTES, "little") for number in range(num_parts))
-        os.write(writer, b"".join(numbers))
-        os.close(writer)
-        return cls(reader)
-
-    def fileno(self) -> int:
-        """Return the end to read from."""
-        return self._reader
-
-    def take(self) -> int | None:
-        """Return the number of a part that nobody else takes, or None when all are taken."""
-        number = os.read(self._reader, _NUMBER_BYTES)
-        return int.from_bytes(number, "little") if number else None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self._reader)
+    buffer: int | None = None
+    """Number of the buffer that the part was made in."""
 
 
 class _Child:
@@ -95,7 +85,7 @@ class _Child:
         reader, writer = os.pipe()
         try:
             self.process = subprocess.Popen(  # noqa: S603 - this interpreter, our own code
-                [*command, str(writer)],
+                [*command, *map(str, inherited), str(writer)],
                 pass_fds=[*inherited, writer],
                 stdin=subprocess.DEVNULL,
                 env={**os.environ, **_ONE_THREAD},
@@ -111,21 +101,24 @@ class JobProcesses:
     """Children that help with a job; none are started before `start`.
 
     **Processes:** each child is this interpreter, started afresh: nothing of the parent is
-    inherited but the job, the queue and the memory files that the job writes to, so it does
-    not matter what threads or devices the parent has. All end with the ``with`` block.
+    inherited but the job, the queue and the buffers, so it does not matter what threads or
+    devices the parent has. All end with the ``with`` block.
     """
 
-    def __init__(self, job: _Job, queue: PartQueue) -> None:
+    def __init__(self, job: _Job, queue: NumberPipe) -> None:
         """Take the job; it is pickled when children start.
 
         Args:
-            job: What to do, see `fastloader.sources._jobs.Job`.
+            job: What to do, see `fastloader.sources._jobs.Job`; if it is a `BufferedJob`,
+                children make its parts in buffers.
             queue: Its parts.
         """
         self._job = job
         self._queue = queue
         self._children: list[_Child] = []
         self._open: dict[Connection, _Child] = {}
+        self._buffers: PartBuffers | None = None
+        self._resources = ExitStack()
 
     @property
     def num_started(self) -> int:
@@ -138,26 +131,25 @@ class JobProcesses:
         Args:
             num_children: How many.
         """
-        with collecting_memory_files() as memory_files:
-            content = pickle.dumps(self._job)
+        content = pickle.dumps(self._job)
+        command = [
+            sys.executable, str(Path(__file__).with_name("_job_start.py")), json.dumps(sys.path)
+        ]  # fmt: skip
         with MemoryFile.create(len(content)) as file:
             file.write(0, memoryview(content))
             descriptors = [self._queue.fileno(), file.fileno()]
-            descriptors += [memory.fileno() for memory in memory_files]
-            command = [
-                sys.executable,
-                str(Path(__file__).with_name("_job_start.py")),
-                json.dumps(sys.path),
-                *map(str, descriptors),
-            ]
+            if isinstance(self._job, BufferedJob):
+                buffers = PartBuffers.create(
+                    _BUFFERS_PER_CHILD * num_children, self._job.buffer_bytes
+                )
+                self._buffers = self._resources.enter_context(buffers)
+                descriptors += buffers.descriptors
             for _ in range(num_children):
                 child = _Child(command, descriptors)
                 self._children.append(child)
                 self._open[child.replies] = child
 
-    def receive(
-        self, take_result: Callable[[int, Any], None], *, wait_for: bool = False
-    ) -> None:
+    def receive(self, take_result: TakeResult, *, wait_for: bool = False) -> None:
         """Hand on what the children have done.
 
         Args:
@@ -173,7 +165,7 @@ class JobProcesses:
                 self._receive_from(self._open[replies], take_result)  # type: ignore[index]
             ready = wait(list(self._open), 0)
 
-    def finish(self, take_result: Callable[[int, Any], None]) -> None:
+    def finish(self, take_result: TakeResult) -> None:
         """Wait for what the children still do.
 
         Args:
@@ -185,7 +177,7 @@ class JobProcesses:
         while self._open:
             self.receive(take_result, wait_for=True)
 
-    def _receive_from(self, child: _Child, take_result: Callable[[int, Any], None]) -> None:
+    def _receive_from(self, child: _Child, take_result: TakeResult) -> None:
         try:
             reply: PartReply = pickle.loads(child.replies.recv_bytes())  # noqa: S301 - our child
         except EOFError:
@@ -194,8 +186,14 @@ class JobProcesses:
         if reply.error is not None:
             raise reply.error
         child.part = None if reply.is_done else reply.part
-        if reply.is_done:
-            take_result(reply.part, reply.result)
+        if not reply.is_done:
+            return
+        if reply.buffer is not None:
+            assert self._buffers is not None  # noqa: S101 - the child has one of them
+            assert isinstance(self._job, BufferedJob)  # noqa: S101
+            self._job.take(reply.part, self._buffers.view(reply.buffer))
+            self._buffers.give_back(reply.buffer)
+        take_result(reply.part, reply.result)
 
     def _forget(self, child: _Child) -> None:
         del self._open[child.replies]
@@ -227,6 +225,7 @@ class JobProcesses:
             if kind is not None:
                 child.process.kill()
             child.replies.close()
+        self._resources.close()  # a child that waits for a buffer ends
         for child in self._children:
             try:
                 child.process.wait(_END_SECONDS)

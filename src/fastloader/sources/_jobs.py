@@ -6,7 +6,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any, Protocol, TypeAlias
 
-from fastloader.sources._job_processes import JobProcesses, PartQueue
+from fastloader.sources._job_processes import JobProcesses
+from fastloader.sources._number_pipe import NumberPipe
 
 __all__ = ["Job", "TakeResult", "run_job"]
 
@@ -15,7 +16,10 @@ _WORTH_STARTING_SECONDS = 0.5
 
 
 class Job(Protocol):
-    """Work in parts that do not depend on each other; picklable if processes may do it."""
+    """Work in parts that do not depend on each other; picklable if processes may do it.
+
+    A `fastloader.sources._job_processes.BufferedJob` if what children make is large.
+    """
 
     @property
     def num_parts(self) -> int:
@@ -76,7 +80,8 @@ def _run_in_threads(job: Job, take_result: TakeResult, num_threads: int) -> None
 def _run_with_children(job: Job, take_result: TakeResult, num_children: int) -> None:
     """Work here, and let children help if the first parts say that it is worth it."""
     start = time.monotonic()
-    with PartQueue.fill(job.num_parts) as queue, JobProcesses(job, queue) as children:
+    queue = NumberPipe.of(range(job.num_parts)).end()
+    with queue, JobProcesses(job, queue) as children:
         num_done = 0
         while (part := queue.take()) is not None:
             take_result(part, job.run(part))

@@ -28,8 +28,7 @@ ColumnValues: TypeAlias = npt.NDArray[Any] | list[Any]
 WritePixels: TypeAlias = Callable[[int, npt.NDArray[Any]], None]
 """Puts contiguous pixels at a position in memory, counted in bytes.
 
-A `fastloader.shm.MemoryWriter` also lets a source make them where they stay, in this process or
-in children of it."""
+A `fastloader.shm.MemoryWriter` also lets a source make them where they stay."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,6 @@ import torch
 
 from fastloader._machine import read_machine
 from fastloader.errors import SettingsError, ShapeError
-from fastloader.shm import MemoryFile, MemoryWriter
 from fastloader.sources import (
     ChannelDescription,
     ColumnValues,
@@ -112,15 +111,18 @@ class SourceRows:
         sizes = table.shapes[rows].prod(axis=1) * table.item_sizes[rows]
         offsets = np.cumsum(sizes) - sizes
         has_image = table.has_image[rows]
-        # A memory file, since sources can decode to it by child processes.
-        with MemoryFile.create(max(1, int(sizes.sum()))) as file:
-            self._source.read_images(
-                rows[has_image],
-                offsets[has_image],
-                MemoryWriter(file),
-                num_threads=read_machine().rank_cpus,
-            )
-            content = np.frombuffer(file.map(), np.uint8)
+        content = np.empty(int(sizes.sum()), np.uint8)
+
+        def write(offset_bytes: int, array: npt.NDArray[Any]) -> None:
+            target = content[offset_bytes : offset_bytes + array.nbytes]
+            target[...] = array.reshape(-1).view(np.uint8)
+
+        self._source.read_images(
+            rows[has_image],
+            offsets[has_image],
+            write,
+            num_threads=read_machine().rank_cpus,
+        )
         images: list[Image | None] = []
         for row, offset, size in zip(
             rows.tolist(), offsets.tolist(), sizes.tolist(), strict=True

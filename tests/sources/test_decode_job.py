@@ -1,0 +1,93 @@
+"""Images that children decode come to where they belong, by whatever writes there."""
+
+import numpy as np
+import pytest
+
+from fastloader.sources import TiffFolder
+from tests.image_files import assert_images, random_pixels, read_all, write_tiff
+
+pytestmark = pytest.mark.multiprocess
+
+
+@pytest.fixture
+def eager(monkeypatch):
+    """Let children start at once."""
+    monkeypatch.setattr("fastloader.sources._jobs._WORTH_STARTING_SECONDS", -1)
+
+
+class Notes:
+    """Writes to an array and notes what it was called with."""
+
+    def __init__(self, num_bytes):
+        self.content = np.zeros(num_bytes, np.uint8)
+        self.calls = []
+
+    def __call__(self, offset_bytes, array):
+        self.calls.append((offset_bytes, array.dtype, array.nbytes))
+        target = self.content[offset_bytes : offset_bytes + array.nbytes]
+        target[...] = array.reshape(-1).view(np.uint8)
+
+
+def write_folder(folder, shapes, dtypes):
+    pixels = [
+        random_pixels(shape, dtype, seed)
+        for seed, (shape, dtype) in enumerate(zip(shapes, dtypes, strict=True))
+    ]
+    for number, one in enumerate(pixels):
+        write_tiff(folder / f"{number}.tif", one, compression="zlib")
+    return [one[None, None, None] for one in pixels]
+
+
+def test_images_of_several_types_and_sizes_keep_them(tmp_path, eager, no_leaks):
+    shapes = [(5 + n % 4, 7) for n in range(60)]
+    dtypes = [("uint8", "uint16", "float32")[n // 3 % 3] for n in range(60)]
+    expected = write_folder(tmp_path, shapes, dtypes)
+
+    images = read_all(TiffFolder(tmp_path), num_threads=3)
+
+    assert_images(expected, images)
+
+
+def test_a_writer_gets_arrays_of_the_images_type(tmp_path, eager):
+    expected = write_folder(tmp_path, [(8, 6)] * 60, ["float32"] * 60)
+    notes = Notes(60 * 192)
+    offsets = np.arange(60) * 192
+
+    TiffFolder(tmp_path).read_images(np.arange(60), offsets, notes, num_threads=3)
+
+    assert {dtype for _, dtype, _ in notes.calls} == {np.dtype("float32")}
+    np.testing.assert_array_equal(
+        np.concatenate(expected).ravel(), notes.content.view("float32")
+    )
+
+
+def test_images_may_go_to_any_places(tmp_path, eager):
+    expected = write_folder(tmp_path, [(8, 6)] * 60, ["uint16"] * 60)
+    places = np.random.default_rng(0).permutation(60)
+    notes = Notes(60 * 100)
+
+    TiffFolder(tmp_path).read_images(np.arange(60), places * 100, notes, num_threads=3)
+
+    found = notes.content.reshape(60, 100)[places, :96].copy().view("uint16")
+    np.testing.assert_array_equal(np.concatenate(expected).reshape(60, 48), found)
+
+
+def test_large_images_among_small_ones_are_decoded_by_threads(tmp_path, eager, monkeypatch):
+    monkeypatch.setattr("fastloader.sources._decode_job._LARGE_IMAGE_BYTES", 1000)
+    shapes = [(40, 30) if n % 7 == 0 else (8, 6) for n in range(60)]
+    expected = write_folder(tmp_path, shapes, ["uint16"] * 60)
+    counts = []
+
+    images = read_all(TiffFolder(tmp_path), num_threads=3, on_rows=counts.append)
+
+    assert_images(expected, images)
+    assert sum(counts) == 60
+
+
+def test_buffers_are_used_again_however_many_parts_there_are(tmp_path, eager, monkeypatch):
+    monkeypatch.setattr("fastloader.sources._decode_job._PART_BYTES", 1)
+    expected = write_folder(tmp_path, [(8, 6)] * 200, ["uint16"] * 200)
+
+    images = read_all(TiffFolder(tmp_path), num_threads=2)
+
+    assert_images(expected, images)
