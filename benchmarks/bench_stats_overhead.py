@@ -5,9 +5,10 @@ Held fixed: the loader, its dataset and the process.
 Baseline: what a whole batch costs, in CPU seconds of this process.
 Method: the loader's own iterator over a batch that is there already, with its notes and without
     them, in turns; the difference of whole passes would be smaller than their spread. Two readings
-    of the clock, without which no time is known, are the floor.
-Losing cases: a batch that is ready in a few microseconds, from small data in memory, spends about a
-    hundredth of them on the notes; anything that is read, decoded or copied does not notice.
+    of the clock, without which no time is known, and what it takes to keep the difference and to
+    sum it up, are the floor: it is measured in a loop that does nothing else.
+Losing cases: a batch that is ready in a few microseconds, from small data in memory, spends just
+    under a hundredth of them on the notes; anything that is read, decoded or copied does not notice.
 Command: python benchmarks/bench_stats_overhead.py --json benchmarks/results/<date>-<machine>/stats.json
 """
 
@@ -17,9 +18,11 @@ import statistics
 import time
 from itertools import repeat
 from pathlib import Path
+from struct import pack
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
+import numpy as np
 import torch
 from torch.utils.data import Dataset, TensorDataset
 
@@ -27,6 +30,7 @@ from _facts import run_facts
 from fastloader import FastLoader, _epoch
 from fastloader._iterator import LoaderIterator
 from fastloader._queue_state import QueueState
+from fastloader.stats._durations import Durations
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,6 +38,8 @@ if TYPE_CHECKING:
 BUDGET_SECONDS = 5e-6
 NUM_NOTES = 5 * 4096
 """Some times what is summed up at once."""
+NUM_TURNS = 5
+"""Of notes, for each pass over a loader: they take milliseconds."""
 
 
 class Images(Dataset[Any]):
@@ -88,20 +94,21 @@ class WithoutNotes(LoaderIterator):
             StopIteration: At the end.
             RuntimeError: If the iterator would do more than this class does.
         """
-        if self._is_closed:
-            raise StopIteration
-        if self._renew is not None:
-            raise RuntimeError("A pass is told its epoch before its first batch.")
-        try:
-            batch = next(self._stream)
-        except StopIteration:
-            self.close()
-            raise
-        self._advance(to_end=False)
-        self._num_yielded += 1
-        if self._reported_length is not None or self._transform is not None:
-            raise RuntimeError("Neither is what this script measures.")
-        return batch
+        with self._taking:
+            if self._is_closed:
+                raise StopIteration
+            if self._renew is not None:
+                raise RuntimeError("A pass is told its epoch before its first batch.")
+            try:
+                batch = next(self._stream)
+            except StopIteration:
+                self.close()
+                raise
+            self._advance(to_end=False)
+            self._num_yielded += 1
+            if self._reported_length is not None or self._transform is not None:
+                raise RuntimeError("Neither is what this script measures.")
+            return batch
 
 
 def iterator_cpu_seconds(
@@ -132,17 +139,38 @@ def clock_cpu_seconds() -> float:
     return (both - (time.process_time() - began)) / NUM_NOTES
 
 
+def least_cpu_seconds() -> float:
+    """Return what it costs to know how long each batch took, if nothing else is to be known."""
+    waits: list[float] = []
+    durations = Durations()
+    began = time.process_time()
+    for number in range(1, NUM_NOTES + 1):
+        started = time.perf_counter()
+        waits.append(time.perf_counter() - started)
+        if not number % 4096:
+            durations.add(np.frombuffer(pack(f"{len(waits)}d", *waits)))
+            waits.clear()
+    whole = time.process_time() - began
+    began = time.process_time()
+    for number in range(1, NUM_NOTES + 1):
+        if not number % 4096:
+            waits.clear()
+    return (whole - (time.process_time() - began)) / NUM_NOTES
+
+
 def measure(loader: FastLoader[Any], num_runs: int) -> dict[str, float]:
     """Return medians over interleaved runs."""
     batch = next(iter(loader))
     cpu_seconds_per_batch(loader)  # workers, caches
     quick: FastLoader[Any] = FastLoader([*range(32)], 32)  # type: ignore[arg-type]
-    batches, notes, clocks = [], [], []
+    batches, notes, clocks, least = [], [], [], []
     for _ in range(num_runs):
         batches.append(cpu_seconds_per_batch(loader))
-        bare = iterator_cpu_seconds(quick, batch, WithoutNotes)
-        notes.append(iterator_cpu_seconds(quick, batch, LoaderIterator) - bare)
-        clocks.append(clock_cpu_seconds())
+        for _ in range(NUM_TURNS):
+            bare = iterator_cpu_seconds(quick, batch, WithoutNotes)
+            notes.append(iterator_cpu_seconds(quick, batch, LoaderIterator) - bare)
+            clocks.append(clock_cpu_seconds())
+            least.append(least_cpu_seconds())
     low, _, high = statistics.quantiles(notes, n=4)
     return {
         "batch_cpu_seconds": statistics.median(batches),
@@ -150,6 +178,7 @@ def measure(loader: FastLoader[Any], num_runs: int) -> dict[str, float]:
         "notes_cpu_seconds_low": low,
         "notes_cpu_seconds_high": high,
         "clock_cpu_seconds": statistics.median(clocks),
+        "least_cpu_seconds": statistics.median(least),
         "share": statistics.median(notes) / statistics.median(batches),
         "num_runs": num_runs,
     }
@@ -183,7 +212,8 @@ def main() -> None:
         print(
             f"{name:40s} batch {result['batch_cpu_seconds'] * 1e6:9.2f} us, "
             f"notes {result['notes_cpu_seconds'] * 1e6:5.2f} us ({result['share']:.2%}), of which "
-            f"clock {result['clock_cpu_seconds'] * 1e6:.2f} us"
+            f"clock {result['clock_cpu_seconds'] * 1e6:.2f} us, floor "
+            f"{result['least_cpu_seconds'] * 1e6:.2f} us"
         )
     if arguments.json:
         document = {"question": (__doc__ or "").partition("\n")[0], **run_facts()}

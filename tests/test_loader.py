@@ -8,6 +8,7 @@ import os
 import pickle
 import threading
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -754,3 +755,25 @@ assert DataLoader is fastloader.FastLoader
 
 def test_the_class_can_take_dataloaders_place_as_soon_as_torch_is_imported():
     assert os.spawnv(os.P_WAIT, _python(), [_python(), "-c", _REPLACING_SCRIPT]) == 0
+
+
+class Misreported(IterableDataset):
+    """Says that it is shorter than it is."""
+
+    def __len__(self):
+        return 2
+
+    def __iter__(self):
+        return iter(range(4))
+
+
+@pytest.mark.filterwarnings("always:Length of IterableDataset")
+def test_a_stream_longer_than_it_says_is_told_where_the_loop_is():
+    loader = FastLoader(Misreported(), None, num_workers=0)
+    len(loader)
+
+    with pytest.warns(UserWarning, match="reported to be 2") as warned:
+        batches = list(loader)
+
+    assert len(batches) == 4
+    assert {Path(warning.filename).name for warning in warned} == {Path(__file__).name}

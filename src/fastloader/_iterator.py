@@ -73,7 +73,6 @@ class LoaderIterator(BaseIterator):
         self._position = position
         self._order = order
         self._tally = tally
-        self._add_wait = tally.add_wait
         self._count = count
         self._renew: Callable[[Callable[[], None]], LoaderIterator | None] | None = renew
         self._num_yielded = 0
@@ -90,43 +89,44 @@ class LoaderIterator(BaseIterator):
             OSError: As the dataset raises it, or if no more files can be opened.
         """
         with self._taking:
-            return self._take()
+            if self._is_closed:
+                raise StopIteration
+            if self._renew is not None:
+                self._renew_once(self._renew)
+            started = perf_counter()
+            try:
+                batch = next(self._stream)
+            except BaseException as error:
+                self._note_failure(error, started)
+                raise
+            indices = self._advance(to_end=False)
+            num_samples = len(indices) if self._count is None else self._count(indices, batch)
+            self._num_yielded += 1
+            if self._reported_length is not None and self._num_yielded > self._reported_length:
+                self._warn_of_length(self._reported_length)
+            if self._transform is not None:
+                batch = self._transformed(batch, self._transform)
+            # As PassTally.note does it, without the call.
+            tally = self._tally
+            ended = tally.last_ended = perf_counter()
+            tally.waits.append(ended - started)
+            if num_samples != tally.usual_samples:
+                tally.note_unusual(num_samples)
+            if ended > tally.next_look:
+                tally.look(batch)
+            return batch
 
-    def _take(self) -> Batch:
-        if self._is_closed:
-            raise StopIteration
-        if self._renew is not None:
-            self._renew_once(self._renew)
-        started = perf_counter()
-        try:
-            batch = next(self._stream)
-        except StopIteration:
+    def _note_failure(self, error: BaseException, started: float) -> None:
+        """Do what follows from the end of the stream, or an error of it."""
+        if isinstance(error, StopIteration):
             self._advance(to_end=True)
             self._position.finish(self._order.final_state)
             self._tally.note_end(started)
             self.close()
-            raise
-        except (WorkerDiedError, WorkerTimeoutError):
+        elif isinstance(error, WorkerDiedError | WorkerTimeoutError):
             self.close(is_healthy=False)
-            raise
-        except OSError as error:
+        elif isinstance(error, OSError):
             note_file_limit(error)
-            raise
-        indices = self._advance(to_end=False)
-        num_samples = len(indices) if self._count is None else self._count(indices, batch)
-        self._num_yielded += 1
-        if self._reported_length is not None and self._num_yielded > self._reported_length:
-            self._warn_of_length(self._reported_length)
-        if self._transform is not None:
-            batch = self._transformed(batch, self._transform)
-        # As PassTally.note does it, without the call.
-        ended, tally = perf_counter(), self._tally
-        self._add_wait(ended - started)
-        tally.last_ended = ended
-        tally.num_samples += num_samples
-        if self._num_yielded == tally.next_look:
-            tally.look(self._num_yielded, batch)
-        return batch
 
     @staticmethod
     def _transformed(batch: Batch, transform: Callable[[Batch], Batch]) -> Batch:

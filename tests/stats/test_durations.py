@@ -38,6 +38,16 @@ def test_nothing_measured_has_no_quantile():
     assert Durations().quantile(0.5) is None
 
 
+def test_durations_of_years_are_counted():
+    durations = Durations()
+
+    durations.add([1e8, 1.0, 1e9])
+
+    assert durations.max_seconds == 1e9
+    assert durations.quantile(0.3) == pytest.approx(1.0, rel=0.02)
+    assert durations.quantile(1.0) > 1e6
+
+
 def test_durations_of_no_length_at_all_are_counted():
     durations = Durations()
 

@@ -9,7 +9,7 @@ import torch
 from torch.utils.data import IterableDataset, TensorDataset, get_worker_info
 
 from fastloader import FastLoader
-from fastloader.stats import LoaderStats, StatsSnapshot
+from fastloader.stats import LoaderStats, PassTally, StatsSnapshot, _pass_tally
 
 
 class Sleepy:
@@ -210,6 +210,61 @@ def test_a_long_pass_needs_no_more_memory_and_loses_no_batch():
     assert snapshot.num_batches == snapshot.num_samples == 5000
     assert snapshot.next_p50_seconds <= snapshot.next_p95_seconds <= snapshot.next_p99_seconds
     assert snapshot.next_p99_seconds <= snapshot.next_max_seconds
+
+
+@pytest.mark.parametrize("workers", [{"num_workers": 0}, {"workers": "threads"}], ids=str)
+def test_batches_of_any_lengths_are_counted_exactly(workers):
+    lengths = [3, 3, 1, 4, 4, 3, 1]
+    order = [list(range(length)) for length in lengths]
+    loader = FastLoader(Sleepy(4, 0), batch_sampler=order, **workers)
+
+    iterator = iter(loader)
+    counts = []
+    for place in range(len(lengths)):
+        next(iterator)
+        counts.append(loader.stats.snapshot().num_samples)
+        if place == 3:
+            loader.stats.reset()
+    iterator.close()
+
+    assert counts == [3, 6, 7, 11, 4, 7, 8]
+
+
+@pytest.mark.parametrize("lengths", [[0, 0, 2, 3], [0, 5], [2, 0, 2]], ids=str)
+def test_batches_without_samples_are_counted_as_none(lengths):
+    tally = PassTally(time.perf_counter())
+
+    for length in lengths:
+        tally.note(time.perf_counter(), length, None)
+
+    assert tally.totals().num_samples == sum(lengths)
+
+
+def test_bytes_are_counted_in_rows_of_batches_and_notes_are_summed_up_between(monkeypatch):
+    monkeypatch.setattr(_pass_tally, "LOOK_EVERY_SECONDS", 0.0)
+    tally = PassTally(time.perf_counter(), num_warm_up=3)
+
+    for _ in range(2 * _pass_tally.LOOKED_AT_ONCE + 2):
+        tally.note(time.perf_counter(), 1, torch.zeros(2))
+        time.sleep(1e-4)
+
+    assert len(tally.waits) <= _pass_tally.LOOKED_AT_ONCE + 1
+    totals = tally.totals()
+    assert totals.num_measured_batches == 2 * _pass_tally.LOOKED_AT_ONCE
+    assert totals.measured_bytes == 8 * totals.num_measured_batches
+    assert totals.steady.count == 2 * _pass_tally.LOOKED_AT_ONCE + 2 - 4
+
+
+def test_few_batches_are_looked_at_where_many_come_in_no_time(monkeypatch):
+    monkeypatch.setattr(_pass_tally, "LOOK_EVERY_SECONDS", 3600.0)
+    tally = PassTally(time.perf_counter(), num_warm_up=20)
+
+    for _ in range(100):
+        tally.note(time.perf_counter(), 1, torch.zeros(2))
+    totals = tally.totals()
+
+    assert totals.num_measured_batches == _pass_tally.LOOKED_AT_ONCE
+    assert totals.steady_samples == totals.steady.count == 100 - 21
 
 
 @pytest.mark.multiprocess
