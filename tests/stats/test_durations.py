@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fastloader.stats import _durations
 from fastloader.stats._durations import Durations
 
 seconds = st.lists(st.floats(1e-7, 1e4), min_size=1, max_size=200)
@@ -18,6 +19,23 @@ def test_a_quantile_is_off_by_at_most_two_percent(values, share):
     exact = np.quantile(values, share, method="inverted_cdf")
 
     assert durations.quantile(share) == pytest.approx(exact, rel=0.021)
+
+
+@pytest.mark.parametrize("most", [1, 4, 100])
+def test_durations_that_are_not_in_buckets_yet_count(monkeypatch, most):
+    monkeypatch.setattr(_durations, "_MOST_LOOSE", most)
+    merged, other = Durations(), Durations()
+
+    for number in range(1, 8):
+        merged.add([float(number)])
+        other.add([10.0 * number])
+    merged.merge(other)
+
+    assert merged.count == 14
+    assert merged.sum_seconds == 28 + 280
+    assert merged.max_seconds == 70.0
+    assert merged.quantile(0.5) == pytest.approx(7.0, rel=0.02)
+    assert other.count == 7
 
 
 @given(seconds, seconds)

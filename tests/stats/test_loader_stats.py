@@ -9,7 +9,7 @@ import torch
 from torch.utils.data import IterableDataset, TensorDataset, get_worker_info
 
 from fastloader import FastLoader
-from fastloader.stats import LoaderStats, PassTally, StatsSnapshot, _pass_tally
+from fastloader.stats import LoaderStats, PassTally, StatsSnapshot, _pass_tally, _recorder
 
 
 class Sleepy:
@@ -228,6 +228,25 @@ def test_batches_of_any_lengths_are_counted_exactly(workers):
     iterator.close()
 
     assert counts == [3, 6, 7, 11, 4, 7, 8]
+
+
+def test_passes_are_summed_up_later_and_none_is_lost(monkeypatch):
+    monkeypatch.setattr(_recorder, "MOST_ENDED", 3)
+    loader = FastLoader(Sleepy(4, 0), 2, num_workers=0)
+
+    kept = []
+    for _ in range(5):
+        list(loader)
+        kept.append(len(loader.stats._ended))
+    first, again = loader.stats.snapshot(), loader.stats.snapshot()
+    epoch = loader.stats.snapshot("epoch")
+    loader.stats.reset()
+
+    assert kept == [1, 2, 0, 1, 2]
+    assert (first.num_epochs, first.num_batches, first.num_samples) == (5, 10, 20)
+    assert (again.num_epochs, again.num_batches, again.num_samples) == (5, 10, 20)
+    assert (epoch.num_epochs, epoch.num_batches, epoch.num_samples) == (1, 2, 4)
+    assert loader.stats.snapshot().num_batches == 0
 
 
 @pytest.mark.parametrize("lengths", [[0, 0, 2, 3], [0, 5], [2, 0, 2]], ids=str)

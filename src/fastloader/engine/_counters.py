@@ -1,6 +1,6 @@
 """What a run counts while it goes: read by whoever wants to know why a loader is slow."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 __all__ = ["RunCounters"]
 
@@ -39,6 +39,15 @@ class RunCounters:
             busy_seconds=[0.0] * num_workers,
             cpu_seconds=[0.0] * num_workers,
             made_batches=[0] * num_workers,
+        )
+
+    def copy(self) -> "RunCounters":
+        """Return the counters as they are now."""
+        return replace(
+            self,
+            busy_seconds=self.busy_seconds.copy(),
+            cpu_seconds=self.cpu_seconds.copy(),
+            made_batches=self.made_batches.copy(),
         )
 
     def add_work(self, worker: int, busy_seconds: float, cpu_seconds: float) -> None:

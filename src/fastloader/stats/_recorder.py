@@ -19,6 +19,9 @@ from fastloader.stats._totals import Totals
 
 __all__ = ["LoaderStats"]
 
+MOST_ENDED = 64
+"""Passes whose notes are kept until somebody asks for sums."""
+
 
 class LoaderStats:
     """Measures a loader while it is used, always; costs a fraction of a microsecond a batch.
@@ -36,6 +39,7 @@ class LoaderStats:
         self._skipped = skipped
         self._lock = threading.Lock()
         self._over = Totals()
+        self._ended: list[PassTally] = []  # not yet part of these sums
         self._under_way: list[PassTally] = []
         self._latest: PassTally | None = None
         self._fallbacks: dict[str, None] = {}  # in order
@@ -53,6 +57,7 @@ class LoaderStats:
             latest, under_way = self._latest, list(self._under_way)
             totals = Totals()
             if of == "total":
+                self._sum_up_ended()
                 totals.merge(self._over)
         counted = under_way if of == "total" else [latest] if latest is not None else []
         for tally in counted:
@@ -70,6 +75,7 @@ class LoaderStats:
         """Forget what was measured; what is under way counts from its next batches on."""
         with self._lock:
             self._over = Totals()
+            self._ended.clear()
             self._fallbacks.clear()
             for tally in self._under_way:
                 tally.forget()
@@ -145,4 +151,11 @@ class LoaderStats:
     def _end_pass(self, tally: PassTally) -> None:
         with self._lock:
             self._under_way.remove(tally)
+            self._ended.append(tally)
+            if len(self._ended) >= MOST_ENDED:
+                self._sum_up_ended()
+
+    def _sum_up_ended(self) -> None:
+        for tally in self._ended:
             self._over.merge(tally.totals())
+        self._ended.clear()
