@@ -11,7 +11,7 @@ Method: the batch at once is made in memory that is used again, as in a `FastLoa
     run. The last rows do the same with `Augment`, and the first show what the key of a sample costs.
     The limit is the work on the pixels alone, by the fastest of the ways tried, with everything drawn
     before and into memory that is ready: a copy of all pixels, or of the view of each image that was
-    drawn; a logarithm and a power; torch's convolution; NumPy's means (`_bare_transforms.py`). "Bare"
+    drawn; shares of a range and their powers; sums of shifted images; means (`_bare_transforms.py`). "Bare"
     of noise are torch's normal numbers, which are no limit. It has one thread and is left out with
     several; on a GPU only the transforms themselves are measured, for datasets are read elsewhere.
 Losing cases: none against the loop. Where the limit itself is less than ten times the loop, the calls

@@ -9,8 +9,12 @@ from fastloader._crew import Crew, working_with
 from fastloader.transforms import (
     Cutout,
     Draws,
+    GaussianBlur,
     GaussianNoise,
+    RandomCrop,
+    RandomFlip,
     RandomGamma,
+    RandomQuarterTurn,
     RandomResizedCrop,
     RandomScale,
 )
@@ -56,7 +60,11 @@ def test_blocks_of_a_part_divide_that_part():
 @pytest.mark.parametrize(
     "transform",
     [
+        RandomFlip(),
+        RandomQuarterTurn(),
+        RandomCrop(120, padding=20),
         RandomResizedCrop(60),
+        GaussianBlur(),
         RandomScale(),
         RandomGamma(),
         GaussianNoise(5.0),

@@ -7,10 +7,13 @@ import torch
 from fastloader._crew import share_out
 from fastloader._openmp import without_openmp
 
-__all__ = ["blocks", "num_at_once", "work_through"]
+__all__ = ["COSTLY_PART_VALUES", "PART_VALUES", "blocks", "num_at_once", "work_through"]
 
 _BLOCK_VALUES = 262_144  # for each thread: temporaries of one megabyte stay in its cache
-_PART_VALUES = 1 << 20  # for each thread, at least: starting it takes a tenth of a millisecond
+# Values for each thread, at least, as starting it takes a tenth of a millisecond: of work that
+# reads and writes them, and of work that computes for longer than that.
+PART_VALUES = 1 << 20
+COSTLY_PART_VALUES = 1 << 18
 _SERIAL_VALUES = 32_768  # up to so many, torch uses one thread
 
 
@@ -28,20 +31,25 @@ def num_at_once(images: torch.Tensor, num_values: int | None = None) -> int:
     return max(1, num_values // max(1, images[:1].numel()))
 
 
-def blocks(images: torch.Tensor, part: slice = slice(None)) -> Iterator[slice]:
+def blocks(
+    images: torch.Tensor, part: slice = slice(None), num_values: int | None = None
+) -> Iterator[slice]:
     """Yield which images make each block, in order.
 
     Args:
         images: Shape ``(N, C, H, W)``.
         part: Which of them to divide.
+        num_values: Values of a block, as for `num_at_once`.
     """
     start, end, _ = part.indices(len(images))
-    step = num_at_once(images)
+    step = num_at_once(images, num_values)
     for first in range(start, end, step):
         yield slice(first, min(first + step, end))
 
 
-def work_through(images: torch.Tensor, work: Callable[[slice], None]) -> None:
+def work_through(
+    images: torch.Tensor, work: Callable[[slice], None], part_values: int = PART_VALUES
+) -> None:
     """Do some work for all images, in several threads if there are many.
 
     As many as torch may use, but not torch's own, which spin while they wait for each other: see
@@ -50,6 +58,7 @@ def work_through(images: torch.Tensor, work: Callable[[slice], None]) -> None:
     Args:
         images: Shape ``(N, C, H, W)``.
         work: Gets which images it is for; within it torch uses one thread.
+        part_values: Values that are enough work to start a thread for.
     """
     num_threads = torch.get_num_threads()
     is_small = images.numel() <= _SERIAL_VALUES
@@ -61,5 +70,5 @@ def work_through(images: torch.Tensor, work: Callable[[slice], None]) -> None:
         with without_openmp():
             work(slice(first, end))
 
-    num_parts = min(num_threads, images.numel() // _PART_VALUES, len(images)) or 1
+    num_parts = min(num_threads, images.numel() // part_values, len(images)) or 1
     share_out(len(images), num_parts, work_alone)

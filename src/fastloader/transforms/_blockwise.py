@@ -7,7 +7,7 @@ import torch
 
 from fastloader._buffers import allocating_scratch
 from fastloader._keyed import Draws
-from fastloader.transforms._blocks import blocks, num_at_once, work_through
+from fastloader.transforms._blocks import PART_VALUES, blocks, num_at_once, work_through
 from fastloader.transforms._pixels import (
     computing_dtype,
     empty_images,
@@ -30,6 +30,10 @@ class BlockwiseTransform(IntensityTransform):
     """
 
     works_in_place: ClassVar[bool] = True
+    block_values: ClassVar[int | None] = None
+    """Values of a block of images of another type than that computed with; see `num_at_once`."""
+    part_values: ClassVar[int] = PART_VALUES
+    """Values that are worth a thread; see `work_through`."""
 
     def new_shape(self, shape: torch.Size) -> tuple[int, ...]:
         """Return the shape of the changed images; to be written where it is another one.
@@ -94,20 +98,20 @@ class BlockwiseTransform(IntensityTransform):
             else:
                 self._write_rounded(change, images, block, out)
 
-        work_through(images, write)
+        work_through(images, write, self.part_values)
 
     def _write_rounded(
         self, change: Change, images: torch.Tensor, part: slice, out: torch.Tensor
     ) -> None:
         """Change a part of the images of another type."""
-        num_images = min(len(images[part]), num_at_once(images))
+        num_images = min(len(images[part]), num_at_once(images, self.block_values))
         like = images[:0].to(computing_dtype(images.dtype))
         with allocating_scratch():
             values = empty_images((num_images, *images.shape[1:]), like)
             changed = values
             if not self.works_in_place:
                 changed = empty_images((num_images, *out.shape[1:]), like)
-        for block in blocks(images, part):
+        for block in blocks(images, part, self.block_values):
             some = slice(0, block.stop - block.start)
             change(block, values[some].copy_(images[block]), changed[some])
             write_rounded(changed[some], out[block])

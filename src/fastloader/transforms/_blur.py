@@ -1,35 +1,39 @@
 """Gaussian blur with a width of its own for each image."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from fastloader._keyed import Draws
-from fastloader.transforms._blocks import num_at_once
+from fastloader.transforms._blocks import COSTLY_PART_VALUES, num_at_once
+from fastloader.transforms._blockwise import BlockwiseTransform, Change
 from fastloader.transforms._bounds import Bounds, check_bounds, draw_between
-from fastloader.transforms._pixels import as_native, empty_images, per_image
-from fastloader.transforms._transform import IntensityTransform
+from fastloader.transforms._pixels import as_native, per_image
 
 __all__ = ["GaussianBlur"]
 
-_BLOCK_VALUES = 65_536  # so that the six or so arrays in use stay in the cache of one core
+_BLOCK_VALUES = 65_536  # so that the few arrays in use stay in the cache of one core
+_LINE_VALUES = 16_384  # of an image, summed at once: they stay in the innermost cache
 _TRUNCATE = 4.0  # standard deviations, as in scipy.ndimage.gaussian_filter
 
 
 @dataclass(frozen=True)
-class GaussianBlur(IntensityTransform):
+class GaussianBlur(BlockwiseTransform):
     """Blur each image with a Gaussian; pixels beyond the edge are those at the edge.
 
     It is a sum of shifted images, not a call to a convolution: libraries of these add in an
     order that depends on the size of the batch.
     """
 
-    _makes_blocks: ClassVar[bool] = True
+    works_in_place: ClassVar[bool] = False
+    part_values: ClassVar[int] = COSTLY_PART_VALUES
+    block_values: ClassVar[int] = (
+        1 << 20
+    )  # images that are blurred alike are few in a small one
     sigma: Bounds = (0.0, 1.5)
     """Standard deviation of the Gaussian in pixels, or range to draw it from evenly for each
     image; 0: no blur."""
@@ -37,81 +41,108 @@ class GaussianBlur(IntensityTransform):
     def __post_init__(self) -> None:
         check_bounds("sigma", self.sigma, lowest=0.0)
 
-    def compute(self, images: torch.Tensor, draws: Draws) -> torch.Tensor:
-        """Blur; see `IntensityTransform.compute`.
+    def change(self, images: torch.Tensor, draws: Draws) -> Change:
+        """Blur; see `BlockwiseTransform.change`.
 
         Args:
-            images: Shape ``(N, C, H, W)``.
+            images: Shape ``(n, C, H, W)``.
             draws: Random numbers of the N images.
         """
-        sigma = draw_between(draws, self.sigma)
-        radii = (_TRUNCATE * sigma + 0.5).astype(np.int64)
-        changed = empty_images(images.shape, images)
-        size, num_channels = images.shape[2:], images.shape[1]
-        planes, out = (as_native(each.reshape(-1, 1, *size)) for each in (images, changed))
-        numbers = torch.arange(len(planes), device=images.device).reshape(-1, num_channels)
-        step = num_at_once(images[:, :1], _BLOCK_VALUES)
-        for radius in sorted(set(radii.tolist())):
-            is_chosen = radii == radius
-            weights = _weights(sigma[is_chosen], radius).repeat(num_channels, axis=0)
-            factors = as_native(per_image(weights, images).flatten(1))
-            chosen = as_native(numbers[torch.from_numpy(is_chosen).to(images.device)].flatten())
-            for first in range(0, len(chosen), step):
-                block = slice(first, first + step)
-                rows = _summed(planes[chosen[block]], factors[block], 3)
-                out[chosen[block]] = _summed(rows, factors[block], 2)
-        return changed
+        del images
+        all_sigma = draw_between(draws, self.sigma)
+        all_radii = (_TRUNCATE * all_sigma + 0.5).astype(np.int64)
+
+        def blur(part: slice, images: torch.Tensor, out: torch.Tensor) -> None:
+            sigma, radii = all_sigma[part], all_radii[part]
+            blur_alike = _blur_on_cpu if images.device.type == "cpu" else _blur_on_device
+            step = num_at_once(images, _BLOCK_VALUES)
+            for radius in sorted(set(radii.tolist())):
+                chosen = np.flatnonzero(radii == radius)
+                weights = per_image(_weights(sigma[chosen], radius), images).flatten(1)
+                for first in range(0, len(chosen), step):
+                    few = slice(first, first + step)
+                    blur_alike(images, chosen[few], weights[few], out)
+
+        return blur
 
 
 def _weights(sigma: NDArray[np.float64], radius: int) -> NDArray[np.float64]:
-    """Return the weights of the centre and of each distance from it, shape (N, radius + 1)."""
-    distance = np.arange(radius + 1)
-    squares = (distance / np.maximum(sigma, 1e-6)[:, None]) ** 2
-    weights = np.array([[math.exp(-0.5 * s) for s in row] for row in squares])
-    total = weights[:, 0].copy()
-    for column in range(1, radius + 1):
-        total += 2 * weights[:, column]
-    return cast("NDArray[np.float64]", weights / total[:, None])
-
-
-def _summed(images: Any, factors: Any, axis: int) -> Any:
-    """Sum shifted images by weight: tensors or arrays, which have the operations used here."""
-    radius = factors.shape[1] - 1
-    padded = _padded(images, radius, axis)
-    # Images as lines: pixels at a distance along the axis lie a fixed number of places apart.
-    # Sums of whole lines run several times faster than those of rows of 64 pixels; what they
-    # make of the added pixels is left out below.
-    lines = padded.reshape(len(images), -1)
-    step = 1 if axis == 3 else images.shape[3]
-    length = lines.shape[1] - 2 * radius * step
-    summed = _empty(padded.shape, images)
-    sums = summed.reshape(len(images), -1)[:, :length]
-    pair = _empty(sums.shape, images)
-    library = torch if isinstance(images, torch.Tensor) else np
-    centre = radius * step
-    library.multiply(lines[:, centre : centre + length], factors[:, :1], out=sums)
+    """Return the weights of all distances from -radius to radius, shape (N, 2 * radius + 1)."""
+    # exp(-d**2 / (2 * sigma**2)) of one distance from that of the one before, since the last
+    # bit of NumPy's exponential is not promised to be the same for one image and many.
+    decay = np.array([math.exp(-0.5 / max(each, 1e-6) ** 2) for each in sigma.tolist()])
+    weights = np.ones((len(sigma), 2 * radius + 1))
+    weight, total, ratio = np.ones(len(sigma)), np.ones(len(sigma)), decay.copy()
     for distance in range(1, radius + 1):
-        before, after = (radius - distance) * step, (radius + distance) * step
-        library.add(
-            lines[:, before : before + length], lines[:, after : after + length], out=pair
-        )
-        pair *= factors[:, distance, None]
-        sums += pair
-    return summed[:, :, : images.shape[2], : images.shape[3]]
+        weight *= ratio
+        ratio *= decay**2
+        total += 2 * weight
+        weights[:, radius - distance] = weights[:, radius + distance] = weight
+    weights /= total[:, None]
+    return weights
 
 
-def _padded(images: Any, radius: int, axis: int) -> Any:
-    """Repeat the pixels at both ends of an axis."""
-    shape = list(images.shape)
-    shape[axis] += 2 * radius
-    padded = _empty(shape, images)
-    to, of = (array.swapaxes(axis, 3) for array in (padded, images))
-    end = shape[axis] - radius
-    to[..., radius:end], to[..., :radius], to[..., end:] = of, of[..., :1], of[..., -1:]
-    return padded
+def _blur_on_cpu(
+    images: torch.Tensor, chosen: NDArray[np.int64], weights: torch.Tensor, out: torch.Tensor
+) -> None:
+    """Blur the chosen images, all by weights of the same number, shape (n, taps)."""
+    sources, targets, factors = (as_native(each) for each in (images, out, weights))
+    numbers = chosen.tolist()
+    if factors.shape[1] == 1:  # the weight is 1
+        for number in numbers:
+            targets[number] = sources[number]
+        return
+    # Columns are summed as rows of the turned image: rows of a line lie apart by the same
+    # number of places, and long lines are summed several times faster than rows of 64 pixels.
+    rows = _summed_rows([sources[number] for number in numbers], factors)
+    turned = _summed_rows(list(rows.swapaxes(2, 3)), factors)
+    for number, blurred in zip(numbers, turned.swapaxes(2, 3), strict=True):
+        targets[number] = blurred
 
 
-def _empty(shape: Sequence[int], like: Any) -> Any:
-    if isinstance(like, torch.Tensor):
-        return like.new_empty(tuple(shape))
-    return np.empty(shape, like.dtype)
+def _summed_rows(images: list[NDArray[Any]], factors: NDArray[Any]) -> NDArray[Any]:
+    """Sum rows by weight, with the first and the last row repeated."""
+    channels, height, width = images[0].shape
+    radius = factors.shape[1] // 2
+    end = radius + height
+    padded = np.empty((len(images), channels, end + radius, width), images[0].dtype)
+    for target, image in zip(padded, images, strict=True):
+        target[:, radius:end] = image
+    padded[:, :, :radius] = padded[:, :, radius : radius + 1]
+    padded[:, :, end:] = padded[:, :, end - 1 : end]
+    summed = np.empty((len(images), channels, height, width), padded.dtype)
+    lines = summed.reshape(len(images), channels, -1)
+    of_image, of_channel, of_row, of_pixel = padded.strides
+    shifted: NDArray[Any] = np.ndarray(
+        (len(images), channels, factors.shape[1], lines.shape[2]),
+        padded.dtype,
+        padded,
+        strides=(of_image, of_channel, of_row, of_pixel),
+    )
+    # A product and a sum in one pass; products of whole arrays would take three.
+    for first in range(0, lines.shape[2], _LINE_VALUES):
+        piece = slice(first, first + _LINE_VALUES)
+        np.einsum("nk,nckl->ncl", factors, shifted[..., piece], out=lines[..., piece])
+    return summed
+
+
+def _blur_on_device(
+    images: torch.Tensor, chosen: NDArray[np.int64], weights: torch.Tensor, out: torch.Tensor
+) -> None:
+    """Do what `_blur_on_cpu` does, with the same operations in the same order."""
+    numbers = torch.from_numpy(chosen).to(images.device)
+    blurred = images[numbers]
+    if weights.shape[1] > 1:
+        for _axis in range(2):
+            blurred = _summed_rows_on_device(blurred, weights).mT
+    out[numbers] = blurred
+
+
+def _summed_rows_on_device(images: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    height, num_weights = images.shape[2], weights.shape[1]
+    rows = torch.arange(height, device=images.device)
+    summed = torch.zeros_like(images)
+    for number in range(num_weights):
+        shifted = images[:, :, (rows + (number - num_weights // 2)).clamp(0, height - 1)]
+        summed += shifted * weights[:, number, None, None, None]
+    return summed

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from fastloader._keyed import Draws
 from fastloader.errors import SettingsError, ShapeError
+from fastloader.transforms._blocks import work_through
 from fastloader.transforms._bounds import check_probability, check_size
 from fastloader.transforms._pixels import as_dtype, as_movable, empty_images
 from fastloader.transforms._transform import GeometricTransform
@@ -155,9 +156,13 @@ def _reoriented_one_by_one(
         (source.swapaxes(2, 3) if is_transposed else source)[:, :, ::rows, ::columns]
         for is_transposed, rows, columns in product((False, True), (1, -1), (1, -1))
     ]
-    kinds = transposed * 4 + upside_down * 2 + mirrored
-    for number, kind in enumerate(kinds.tolist()):
-        changed[number] = views[kind][number]
+    kinds = (transposed * 4 + upside_down * 2 + mirrored).tolist()
+
+    def move(part: slice) -> None:
+        for number in range(part.start, part.stop):
+            changed[number] = views[kinds[number]][number]
+
+    work_through(images, move)
     return batch
 
 

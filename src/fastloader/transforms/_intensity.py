@@ -1,14 +1,14 @@
 """Scale, shift, gamma and noise: pixels change value, not place."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 
 from fastloader._keyed import Draws
 from fastloader.errors import SettingsError
-from fastloader.transforms._blocks import blocks
+from fastloader.transforms._blocks import COSTLY_PART_VALUES, blocks
 from fastloader.transforms._blockwise import BlockwiseTransform, Change
 from fastloader.transforms._bounds import Bounds, check_bounds, draw_between
 from fastloader.transforms._pixels import as_native, per_image
@@ -87,6 +87,7 @@ class RandomGamma(BlockwiseTransform):
     below 1 makes dark parts brighter. On a GPU powers may differ in the last bit.
     """
 
+    part_values: ClassVar[int] = COSTLY_PART_VALUES
     gamma: Bounds = (0.7, 1.5)
     """Exponent, or range to draw it from evenly; at least 0."""
     value_range: tuple[float, float] | None = None
@@ -123,6 +124,7 @@ class RandomGamma(BlockwiseTransform):
 class GaussianNoise(BlockwiseTransform):
     """Add normal noise to each pixel, independently."""
 
+    part_values: ClassVar[int] = COSTLY_PART_VALUES
     std: Bounds = (0.0, 0.1)
     """Standard deviation in the unit of the image, or range to draw it from evenly for each
     image; at least 0."""

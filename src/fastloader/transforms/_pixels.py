@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fastloader._buffers import empty_batch
+from fastloader._buffers import allocating_scratch, empty_batch
 from fastloader.errors import SettingsError
 from fastloader.transforms._blocks import num_at_once
 
@@ -39,7 +39,7 @@ _SIGNED_TWIN: Final = {
     torch.uint64: torch.int64,
 }
 _SMALL_INTEGERS: Final = frozenset({torch.uint8, torch.int8, torch.uint16, torch.int16})
-_MEAN_VALUES = 131_072  # in float64 they take a megabyte, and stay in the cache of one core
+_MEAN_VALUES = 262_144  # in float64 they take two megabytes; more, smaller blocks take longer
 # float32 holds every value of these, with bits to spare.
 _NARROW: Final = frozenset({
     torch.uint8,
@@ -172,9 +172,9 @@ def per_image(values: NDArray[np.generic], images: torch.Tensor) -> torch.Tensor
 def mean_of_planes(images: torch.Tensor) -> torch.Tensor:
     """Return the mean of each channel of each image, in float64.
 
-    The sum is formed by adding halves to each other: the same order, and so the same bits,
-    for one image and a batch, for any number of threads and on any device. Sums of small
-    integers are exact, and so the same in any order.
+    Pixels of a plane are added in an order that depends on their number alone: the same bits
+    for one image and a batch, and for any number of threads. An accelerator has another order,
+    which shows in the last bit at most; sums of small integers are exact, and so the same.
 
     Args:
         images: Shape ``(N, C, H, W)``, any real dtype.
@@ -182,30 +182,29 @@ def mean_of_planes(images: torch.Tensor) -> torch.Tensor:
     Returns:
         float64, shape ``(N, C, 1, 1)``.
     """
-    num_pixels = images.shape[2] * images.shape[3]
-    planes = images.reshape(*images.shape[:2], num_pixels)
-    sums = torch.empty((*images.shape[:2], 1), dtype=torch.float64, device=images.device)
-    step = num_at_once(images, _MEAN_VALUES)
-    for first in range(0, len(images), step):
-        block = slice(first, first + step)
-        sums[block] = torch.as_tensor(_sums(planes[block]))
-    return (sums / num_pixels)[..., None]
+    planes = images.flatten(2)
+    if images.device.type == "cpu":
+        sums = torch.from_numpy(_sums(planes))
+    else:
+        sums = planes.to(torch.float64).sum(2)
+    return (sums / planes.shape[2])[..., None, None]
 
 
-def _sums(planes: torch.Tensor) -> Any:
-    """Sum along the last axis."""
+def _sums(planes: torch.Tensor) -> NDArray[np.float64]:
+    """Sum along the last axis, on the CPU."""
     if planes.dtype in _SMALL_INTEGERS:
-        if planes.device.type == "cpu":
-            return planes.numpy().sum(2, keepdims=True, dtype=np.float64)
-        return planes.to(torch.float64).sum(2, keepdim=True)
-    values = as_native(planes.to(torch.float64))
-    while values.shape[2] > 1:
-        half = values.shape[2] // 2
-        added = values[:, :, :half] + values[:, :, half : 2 * half]
-        if values.shape[2] % 2:
-            added[:, :, 0] += values[:, :, -1]
-        values = added
-    return values
+        return np.asarray(planes.numpy().sum(2, dtype=np.float64))
+    sums = np.empty(planes.shape[:2])
+    step = num_at_once(planes, _MEAN_VALUES)
+    # All are converted first: NumPy would do it piece by piece, and where one ended, which
+    # depends on the planes before, decides in which order values are added.
+    with allocating_scratch():
+        room = empty_batch((min(step, len(planes)), *planes.shape[1:]), torch.float64)
+    for first in range(0, len(planes), step):
+        some = planes[first : first + step]
+        values = room[: len(some)].copy_(some).numpy()
+        np.sum(values, axis=2, out=sums[first : first + step])
+    return sums
 
 
 def check_fill(fill: Fill) -> None:

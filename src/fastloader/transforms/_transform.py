@@ -182,9 +182,6 @@ class IntensityTransform(Transform):
     end at the bounds of their type.
     """
 
-    _makes_blocks: ClassVar[bool] = False
-    """Whether `compute` is better at dividing a batch than `apply` is."""
-
     def compute(self, images: torch.Tensor, draws: Draws) -> torch.Tensor:
         """Return the images with other values; the method to write.
 
@@ -207,8 +204,7 @@ class IntensityTransform(Transform):
         if is_computable(images):
             return self.compute(images, draws)
         changed = torch.empty(0)
-        at_once = self._makes_blocks or len(images) == 0
-        for block in [slice(None)] if at_once else blocks(images):
+        for block in blocks(images) if len(images) else [slice(None)]:
             with allocating_scratch():
                 computed = self.compute(as_computable(images[block]), draws.take(block))
             if not block.start:

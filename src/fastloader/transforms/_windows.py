@@ -1,9 +1,12 @@
 """Windows of one size cut out of images, which may reach over the edge."""
 
+from typing import Any
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fastloader.transforms._blocks import work_through
 from fastloader.transforms._pixels import empty_images
 
 __all__ = ["cut_windows"]
@@ -42,21 +45,33 @@ def _cut_one_by_one(
     batch = empty_images((*images.shape[:2], *size), images)
     value = fill.item()
     is_whole = (top >= 0) & (top <= height - size[0]) & (left >= 0) & (left <= width - size[1])
-    places = (each.tolist() for each in (is_whole, top, left))
-    for image, window, is_inside, row, column in zip(
-        images.numpy(), batch.numpy(), *places, strict=True
-    ):
-        if is_inside:
-            window[:] = image[:, row : row + size[0], column : column + size[1]]
-            continue
-        window.fill(value)
-        first_row, end_row = max(row, 0), min(row + size[0], height)
-        first_column, end_column = max(column, 0), min(column + size[1], width)
-        if first_row < end_row and first_column < end_column:
-            window[
-                :, first_row - row : end_row - row, first_column - column : end_column - column
-            ] = image[:, first_row:end_row, first_column:end_column]
+    places = list(zip(is_whole.tolist(), top.tolist(), left.tolist(), strict=True))
+    sources, windows = images.numpy(), batch.numpy()
+
+    def cut(part: slice) -> None:
+        for image, window, (is_inside, row, column) in zip(
+            sources[part], windows[part], places[part], strict=True
+        ):
+            if is_inside:
+                window[:] = image[:, row : row + size[0], column : column + size[1]]
+            else:
+                _cut_at_edge(image, window, row, column, value)
+
+    work_through(batch, cut)
     return batch
+
+
+def _cut_at_edge(
+    image: NDArray[Any], window: NDArray[Any], row: int, column: int, value: float
+) -> None:
+    """Copy what of the window lies in the image, and fill in the rest."""
+    window.fill(value)
+    first_row, end_row = max(row, 0), min(row + window.shape[1], image.shape[1])
+    first_column, end_column = max(column, 0), min(column + window.shape[2], image.shape[2])
+    if first_row < end_row and first_column < end_column:
+        window[
+            :, first_row - row : end_row - row, first_column - column : end_column - column
+        ] = image[:, first_row:end_row, first_column:end_column]
 
 
 def _cut_at_once(
