@@ -4,6 +4,7 @@ import copy
 import multiprocessing
 import os
 import pickle
+import sys
 from pathlib import Path
 
 import pytest
@@ -203,3 +204,18 @@ def test_a_pickle_made_before_reaches_its_file_in_a_child(start_method):
         in_child(start_method, shout_from_pickle, pickled, files)
 
         assert file.map()[:] == b"ABCD"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="looks at the mode of the descriptor")
+def test_a_file_that_is_only_to_be_read_is_mapped_without_changing_it(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(b"abc")
+
+    with MemoryFile(os.open(path, os.O_RDONLY)) as file:
+        assert file.is_read_only
+        mapping = file.map()
+        mapping[0] = ord("x")
+
+    assert path.read_bytes() == b"abc"
+    with MemoryFile.create(1) as file:
+        assert not file.is_read_only

@@ -23,6 +23,7 @@ DISK_HEADER_BYTES = 4096
 """At the start of a file: what it holds. Checksums and pixels come behind it."""
 
 _MAGIC = b"fastloader pixels 1\n"
+_FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
 _lock = ProcessLock()
 
 
@@ -59,7 +60,8 @@ def open_disk_file(
     """Return the file of some content, a new one of zeros if there is none or another one.
 
     One process at a time looks and makes; the system ends its turn if it dies. A new file
-    takes the place of another in one step: whoever has the old one mapped keeps it.
+    takes the place of another in one step: whoever has the old one mapped keeps it. A file that
+    is there but cannot be written to, or its folder cannot, is given to be read only.
 
     Args:
         path: The file.
@@ -68,7 +70,8 @@ def open_disk_file(
         check_room: Called before a new file is made; raises if there is no room for it.
 
     Raises:
-        SharedMemoryError: If the folder cannot be written to.
+        SharedMemoryError: If the folder cannot be written to, and the file is not there or of
+            other content.
     """
     header = _header(content, num_bytes)
     try:
@@ -80,6 +83,8 @@ def open_disk_file(
             check_room()
             return _create(path, header, num_bytes)
     except OSError as error:
+        if error.errno in _FORBIDDEN and (found := _find_to_read(path, header, num_bytes)):
+            return found
         raise SharedMemoryError(
             f"The cache file {path} cannot be made ({error}): choose a folder that can be "
             f"written to and has room with cache_dir=, or the environment variable FASTLOADER_CACHE_DIR."
@@ -99,7 +104,24 @@ def _turn(path: Path) -> Iterator[None]:
 
 def _open_existing(path: Path, header: bytes, num_bytes: int) -> MemoryFile | None:
     try:
-        file = MemoryFile(os.open(path, os.O_RDWR | getattr(os, "O_CLOEXEC", 0)))
+        return _open_same(path, header, num_bytes, os.O_RDWR)
+    except OSError as error:
+        if error.errno not in _FORBIDDEN:
+            raise
+        return _open_same(path, header, num_bytes, os.O_RDONLY)
+
+
+def _find_to_read(path: Path, header: bytes, num_bytes: int) -> MemoryFile | None:
+    try:
+        return _open_same(path, header, num_bytes, os.O_RDONLY)
+    except OSError:
+        return None
+
+
+def _open_same(path: Path, header: bytes, num_bytes: int, flags: int) -> MemoryFile | None:
+    """Return a file if it is there and of this header and length."""
+    try:
+        file = MemoryFile(os.open(path, flags | getattr(os, "O_CLOEXEC", 0)))
     except FileNotFoundError:
         return None
     with Path(path).open("rb") as reader:

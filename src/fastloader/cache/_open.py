@@ -77,7 +77,8 @@ def open_disk_cache(
         check_room: Called before a new file is made; raises if there is no room for it.
 
     Raises:
-        SharedMemoryError: If the file cannot be made.
+        SharedMemoryError: If the file cannot be made, or is there in part and cannot be written
+            to.
     """
     num_units = len(edges) - 1
     start = DISK_HEADER_BYTES + _whole_pages(8 * num_units)
@@ -94,7 +95,8 @@ def open_disk_cache(
     )
     board = FillBoard(board_file, HEADER_BYTES, edges)
     pixels = FilePixels(file, start, layout.num_bytes)
-    checksums = UnitChecksums(file, DISK_HEADER_BYTES, num_units)
+    checksums = UnitChecksums(file, DISK_HEADER_BYTES, num_units, str(path))
+    checksums.check_usable()
     return ImageCache(layout, pixels, board, checksums)
 
 

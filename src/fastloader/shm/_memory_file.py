@@ -15,6 +15,9 @@ from typing import Any, Protocol, Self
 
 from fastloader.errors import SharedMemoryError, UnpicklableError
 
+if sys.platform != "win32":
+    import fcntl
+
 __all__ = [
     "MemoryFile",
     "can_send_memory_files",
@@ -71,6 +74,13 @@ class MemoryFile:
         return os.fstat(self.fileno()).st_size
 
     @property
+    def is_read_only(self) -> bool:
+        """True for a file that was opened to be read only."""
+        if sys.platform == "win32":
+            return False
+        return fcntl.fcntl(self.fileno(), fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY
+
+    @property
     def is_closed(self) -> bool:
         """True after `close`; mappings stay usable."""
         return not self._close.alive
@@ -112,12 +122,14 @@ class MemoryFile:
 
         Args:
             private: Writes stay in this process, copying each page at its first write
-                (copy on write), instead of reaching all processes.
+                (copy on write), instead of reaching all processes. It is always so for a file
+                that is only to be read.
 
         Raises:
             SharedMemoryError: If the address space or the number of mappings is exhausted.
         """
-        access = mmap.ACCESS_COPY if private else mmap.ACCESS_WRITE
+        is_private = private or self.is_read_only
+        access = mmap.ACCESS_COPY if is_private else mmap.ACCESS_WRITE
         try:
             return mmap.mmap(self.fileno(), 0, access=access)
         except (OSError, ValueError) as error:
