@@ -32,13 +32,13 @@ import argparse
 import contextlib
 import json
 import multiprocessing
-import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from _cost import PeakMemory
+from _cut_off import told_of_signals
 from _facts import copy_bytes_per_second, run_facts, usable_cpus
 from _homes import Apart, Configuration, Here, Home
 from _measurement import BenchmarkError, CannotRun, Keeping, Measurement, Run, Work
@@ -48,7 +48,6 @@ from _verdict import FIRST, make_report
 __all__ = ["FIRST", "Benchmark", "BenchmarkError", "CannotRun", "Keeping", "Run", "Work"]
 
 _MIN_RUNS = 5
-_ENDING_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 
 class Benchmark:
@@ -291,13 +290,9 @@ def _saving_if_cut_off(
 
     A signal that would end the process without a word is an error here, too.
     """
-
-    def stop(number: int, _: object) -> NoReturn:
-        raise SystemExit(f"cut off by {signal.Signals(number).name}.")
-
-    previous = {number: signal.signal(number, stop) for number in _ENDING_SIGNALS}
     try:
-        yield
+        with told_of_signals():
+            yield
     except BaseException as error:
         runs = {
             name: [one.quantities() for one in found] for name, found in measurements.items()
@@ -312,9 +307,6 @@ def _saving_if_cut_off(
         done = sum(map(len, runs.values()))
         print(f"not complete after {done} runs of {len(runs)} configurations{where}.")
         raise
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
 
 
 @contextlib.contextmanager

@@ -2,22 +2,29 @@
 
 Question: time of a batch over all combinations of the cost of a sample, the size of a batch, the
     size of a sample and the number of workers.
-Held fixed: dataset, order, number of workers; batches are taken and dropped.
+Held fixed: dataset, order, number of workers, which live on; batches are taken and dropped.
 Baseline: stock DataLoader with the same settings, in the same process, turn about.
-Method: each cell is two loaders that live on; after a first pass each makes passes of a fixed
-    number of batches in turn, and the quickest pass counts, because what disturbs only adds.
-Result: a cell is "behind" if it takes under 0.95 of stock's rate where stock's batch takes over
-    0.3 ms, or over 60 us more than stock elsewhere.
-Losing cases: those printed as behind.
+Method: each cell is two loaders. After a pass to warm up they make short passes in turn, and each
+    pair of passes is compared; pairs go on until the middle one is known to lie on one side of
+    the bound (an interval of 94 % or more, from the ranks of the pairs), or the cell's time is over.
+    Without workers a pass is timed as a whole. With workers its clock starts when the batches
+    have come that were made ahead, so that only what goes on for hours is compared.
+Result: a cell is "behind" if it has under 0.95 of stock's rate where stock's batch takes over
+    0.3 ms, or takes over 60 us more than stock elsewhere; "open" if it may be either.
+Losing cases: those printed. Batches that compute for over 0.1 s are left out, since what a loader
+    adds does not show in them: ``--longest 1`` takes them in.
 Command: python benchmarks/bench_cells.py --json cells.json
 """
 
 import argparse
 import itertools
 import json
+import statistics
 import sys
 import time
 import warnings
+from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,8 +34,20 @@ from torch.utils.data import DataLoader, Dataset
 sys.path.insert(0, str(Path(__file__).parent))
 
 from _cost import tree_cost
+from _cut_off import told_of_signals
 from _facts import run_facts
 from fastloader import FastLoader
+
+LONG_MICROSECONDS = 300
+"""Of stock's batch, from which on the ratio counts."""
+LEAST_RATIO = 0.95
+MOST_BEHIND_MICROSECONDS = 60
+PASS_SECONDS = 0.05
+"""About; at least 4 batches."""
+MOST_AHEAD = 8
+"""Batches that FastLoader may have made for each worker before it is asked for one."""
+FEWEST_PAIRS = 5
+"""Whose least and largest are an interval of 94 % for the one in the middle."""
 
 
 class Cell(NamedTuple):
@@ -45,12 +64,18 @@ class Cell(NamedTuple):
         """Bytes of a batch."""
         return self.batch_size * self.sample_bytes
 
+    @property
+    def computing_seconds(self) -> float:
+        """Of a batch."""
+        return self.batch_size * self.item_milliseconds / 1e3
+
 
 class Samples(Dataset[torch.Tensor]):
     """Samples of a size that take a time to compute."""
 
-    def __init__(self, cell: Cell, length: int) -> None:
-        self.length = length
+    def __init__(self, cell: Cell) -> None:
+        self.length = 0
+        """Decides how many batches a pass has."""
         self.seconds = cell.item_milliseconds / 1e3
         self.samples = torch.zeros(8, cell.sample_bytes // 4)
 
@@ -72,107 +97,215 @@ class Pass(NamedTuple):
     cpu_microseconds: float
 
 
-def measure(loader: Any, num_batches: int) -> Pass:
-    """Take a pass over a loader."""
-    before, started = tree_cost(), time.perf_counter()
-    for _ in loader:
-        pass
-    wall = time.perf_counter() - started
-    cpu = (tree_cost() - before).cpu_seconds
-    return Pass(wall / num_batches * 1e6, cpu / num_batches * 1e6)
+class Pair(NamedTuple):
+    """Passes of both loaders, one right after the other."""
+
+    stock: Pass
+    fast: Pass
+
+    @property
+    def ratio(self) -> float:
+        """Of FastLoader's rate to stock's."""
+        return self.stock.wall_microseconds / self.fast.wall_microseconds
+
+    @property
+    def behind_microseconds(self) -> float:
+        """How much longer FastLoader's batch took."""
+        return self.fast.wall_microseconds - self.stock.wall_microseconds
 
 
-def run_cell(cell: Cell, *, seconds: float, num_passes: int) -> dict[str, Any]:
-    """Compare the two loaders in one cell."""
-    guess = 1e-5 + cell.batch_size * (3e-6 + cell.item_milliseconds / 1e3)
-    guess += cell.batch_bytes / 1e9
-    num_batches = max(4, min(2000, int(seconds / num_passes / 2 / guess)))
-    dataset = Samples(cell, num_batches * cell.batch_size)
-    options: dict[str, Any] = {"num_workers": cell.num_workers}
+def _choose_length(cell: Cell) -> int:
+    guess = 1e-5 + cell.batch_size * 3e-6 + cell.batch_bytes / 4e9
+    guess += cell.computing_seconds / max(1, cell.num_workers)
     if cell.num_workers:
-        options |= {"persistent_workers": True}
-    stock: Any = DataLoader(dataset, cell.batch_size, **options)
-    fast: Any = FastLoader(dataset, cell.batch_size, **options)
-    passes: dict[str, list[Pass]] = {"stock": [], "fast": []}
-    for number in range(num_passes + 1):
-        for name, loader in (("stock", stock), ("fast", fast)):
-            one = measure(loader, num_batches)
-            if number:  # the first starts workers
-                passes[name].append(one)
-    best = {
-        name: [min(column) for column in zip(*found, strict=True)]
-        for name, found in passes.items()
-    }
-    wall = {name: quickest[0] for name, quickest in best.items()}
-    behind = wall["fast"] - wall["stock"]
-    is_long = wall["stock"] > 300
+        guess += 2e-4
+    return max(4, min(400, round(PASS_SECONDS / guess)))
+
+
+class Contest:
+    """The two loaders of a cell."""
+
+    def __init__(self, cell: Cell) -> None:
+        self._dataset = Samples(cell)
+        self._batch_size = cell.batch_size
+        self.num_batches = _choose_length(cell)
+        """That are timed in a pass."""
+        options: dict[str, Any] = {"num_workers": cell.num_workers}
+        if cell.num_workers:
+            options["persistent_workers"] = True
+        self._num_ahead = MOST_AHEAD * cell.num_workers
+        # Before workers get their copies of it.
+        self._dataset.length = (self.num_batches + self._num_ahead) * cell.batch_size
+        self.stock: Any = DataLoader(self._dataset, cell.batch_size, **options)
+        self.fast: Any = FastLoader(self._dataset, cell.batch_size, **options)
+
+    def measure(self, loader: Any) -> Pass:
+        """Take a pass over a loader."""
+        before, started = tree_cost(), time.perf_counter()
+        for number, _ in enumerate(loader, 1):
+            if number == self._num_ahead:
+                started = time.perf_counter()
+        wall = time.perf_counter() - started
+        cpu = (tree_cost() - before).cpu_seconds
+        return Pass(
+            wall / self.num_batches * 1e6,
+            cpu / (self.num_batches + self._num_ahead) * 1e6,
+        )
+
+    def measure_pair(self, number: int) -> Pair:
+        """Take a pass over each, every other time the other way around."""
+        if number % 2:
+            fast = self.measure(self.fast)
+            return Pair(self.measure(self.stock), fast)
+        return Pair(self.measure(self.stock), self.measure(self.fast))
+
+
+def judge(pairs: list[Pair]) -> str:
+    """Return ``"behind"``, ``"not behind"``, or ``"open"``."""
+    stock = statistics.median(pair.stock.wall_microseconds for pair in pairs)
+    if stock > LONG_MICROSECONDS:
+        margins = sorted(pair.ratio - LEAST_RATIO for pair in pairs)
+    else:
+        margins = sorted(MOST_BEHIND_MICROSECONDS - p.behind_microseconds for p in pairs)
+    if len(pairs) < FEWEST_PAIRS:
+        return "open"
+    # The median of what they are drawn from lies between two of them, unless a coin thrown as
+    # often shows one side that often: 6 % for 0 of 5, under 6 % for the ranks taken here.
+    place = _rank_below(len(margins))
+    if margins[place] > 0:
+        return "not behind"
+    return "behind" if margins[-1 - place] < 0 else "open"
+
+
+def _rank_below(count: int) -> int:
+    """Return how many of `count` may lie on the wrong side, at 6.3 % for both sides."""
+    share, ways, rank = 0.0, 1, 0
+    while True:
+        share += ways / 2**count
+        if 2 * share > 0.063:
+            return max(0, rank - 1)
+        rank += 1
+        ways = ways * (count - rank + 1) // rank
+
+
+def run_cell(cell: Cell, *, seconds: float, fewest_pairs: int) -> dict[str, Any]:
+    """Compare the two loaders in one cell."""
+    contest = Contest(cell)
+    contest.measure_pair(0)  # starts workers, and shows whether the dataset draws
+    pairs: list[Pair] = []
+    verdict = "open"
+    until = time.monotonic() + seconds
+    while len(pairs) < fewest_pairs or (verdict == "open" and time.monotonic() < until):
+        pairs.append(contest.measure_pair(len(pairs)))
+        verdict = judge(pairs)
     return {
         **cell._asdict(),
-        "num_batches": num_batches,
-        "stock_microseconds": wall["stock"],
-        "fast_microseconds": wall["fast"],
-        "stock_cpu_microseconds": best["stock"][1],
-        "fast_cpu_microseconds": best["fast"][1],
-        "ratio": wall["stock"] / wall["fast"],
-        "is_behind": wall["stock"] / wall["fast"] < 0.95 if is_long else behind > 60,
+        "num_batches": contest.num_batches,
+        "pairs": [[*pair.stock, *pair.fast] for pair in pairs],
+        "stock_microseconds": _median(pair.stock.wall_microseconds for pair in pairs),
+        "fast_microseconds": _median(pair.fast.wall_microseconds for pair in pairs),
+        "stock_cpu_microseconds": _mean(pair.stock.cpu_microseconds for pair in pairs),
+        "fast_cpu_microseconds": _mean(pair.fast.cpu_microseconds for pair in pairs),
+        "ratio": _median(pair.ratio for pair in pairs),
+        "behind_microseconds": _median(pair.behind_microseconds for pair in pairs),
+        "verdict": verdict,
     }
 
 
-def cells(smoke: bool, workers: list[int]) -> list[Cell]:
-    """Return the combinations that fit into a second a batch and 256 MB."""
+def _median(values: Iterable[float]) -> float:
+    return round(statistics.median(values), 3)
+
+
+def _mean(values: Iterable[float]) -> float:
+    return round(statistics.fmean(values), 3)  # workers' time comes in ticks
+
+
+def cells(*, smoke: bool, workers: list[int], longest_seconds: float) -> list[Cell]:
+    """Return the combinations that fit into the longest batch and 256 MB."""
     if smoke:
         return [Cell(0, 1, 4, 0), Cell(0.1, 8, 4096, 1)]
     found = [
-        Cell(*values)
-        for values in itertools.product(
-            (0, 0.01, 0.1, 1, 10), (1, 8, 64, 512), (4, 4096, 65536, 1 << 20), workers
+        Cell(item, size, sample, count)
+        for count, item, size, sample in itertools.product(
+            workers, (0, 0.01, 0.1, 1, 10), (1, 8, 64, 512), (4, 4096, 65536, 1 << 20)
         )
     ]
     return [
         cell
         for cell in found
-        if cell.batch_size * cell.item_milliseconds <= 700 and cell.batch_bytes <= 256 << 20
+        if cell.computing_seconds <= longest_seconds and cell.batch_bytes <= 256 << 20
     ]
 
 
+def describe(result: dict[str, Any]) -> str:
+    """Return a cell as a line."""
+    cpu_ratio = result["stock_cpu_microseconds"] / max(1e-3, result["fast_cpu_microseconds"])
+    return (
+        f"item {result['item_milliseconds']:>5} ms  batch {result['batch_size']:>3}  sample "
+        f"{result['sample_bytes']:>7} B  workers {result['num_workers']}  stock "
+        f"{result['stock_microseconds']:>10,.1f} us  FastLoader "
+        f"{result['fast_microseconds']:>10,.1f} us  x {result['ratio']:.2f}  CPU x "
+        f"{cpu_ratio:.2f}  {len(result['pairs'])} pairs  {result['verdict']}"
+    )
+
+
+def summarise(results: list[dict[str, Any]]) -> str:
+    """Return how many cells there are of each verdict, by number of workers."""
+    lines = []
+    for count in sorted({result["num_workers"] for result in results}):
+        found = [result for result in results if result["num_workers"] == count]
+        verdicts = Counter(result["verdict"] for result in found)
+        ratios = sorted(result["ratio"] for result in found)
+        lines.append(
+            f"workers {count}: {len(found)} cells, {verdicts['behind']} behind, "
+            f"{verdicts['open']} open; x {ratios[0]:.2f} to {ratios[-1]:.2f}, median "
+            f"{statistics.median(ratios):.2f}"
+        )
+    return "\n".join(lines)
+
+
 def main() -> None:
-    """Run all cells and print those that are behind."""
+    """Run all cells and print those that are behind, or may be."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--json", type=Path, help="write everything measured to this file")
     parser.add_argument("--smoke", action="store_true", help="two small cells, no claims")
     parser.add_argument("--workers", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--seconds", type=float, default=2.0, help="for each cell, about")
-    parser.add_argument("--passes", type=int, default=5, help="of each loader")
+    parser.add_argument("--seconds", type=float, default=4.0, help="for a cell, at most")
+    parser.add_argument("--longest", type=float, default=0.1, help="batch, in seconds")
+    parser.add_argument("--all", action="store_true", help="print every cell")
     arguments = parser.parse_args()
     warnings.filterwarnings("ignore", "This DataLoader will create")
-    results = []
-    for cell in cells(arguments.smoke, arguments.workers):
-        seconds, passes = (0.1, 1) if arguments.smoke else (arguments.seconds, arguments.passes)
-        result = run_cell(cell, seconds=seconds, num_passes=passes)
-        results.append(result)
-        print(
-            f"item {cell.item_milliseconds:>5} ms  batch {cell.batch_size:>3}  sample "
-            f"{cell.sample_bytes:>7} B  workers {cell.num_workers}  stock "
-            f"{result['stock_microseconds']:>10,.1f} us  FastLoader "
-            f"{result['fast_microseconds']:>10,.1f} us  x {result['ratio']:.2f}  CPU x "
-            f"{result['stock_cpu_microseconds'] / max(1e-3, result['fast_cpu_microseconds']):.2f}"
-            f"{'  BEHIND' if result['is_behind'] and not arguments.smoke else ''}",
-            flush=True,
-        )
-    num_behind = sum(result["is_behind"] for result in results)
-    if arguments.smoke:
-        print("smoke run: these numbers mean nothing.")
-    else:
-        print(f"{num_behind} of {len(results)} cells are behind.")
-    if arguments.json:
-        report = {
-            "question": (__doc__ or "").partition("\n")[0],
-            **run_facts(),
-            "cells": results,
-        }
-        arguments.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    chosen = cells(
+        smoke=arguments.smoke, workers=arguments.workers, longest_seconds=arguments.longest
+    )
+    report: dict[str, Any] = {"question": (__doc__ or "").partition("\n")[0], **run_facts()}
+    results: list[dict[str, Any]] = []
+    try:
+        with told_of_signals():
+            for cell in chosen:
+                seconds, fewest = (
+                    (0.0, 1) if arguments.smoke else (arguments.seconds, FEWEST_PAIRS)
+                )
+                results.append(run_cell(cell, seconds=seconds, fewest_pairs=fewest))
+                if arguments.all or (
+                    results[-1]["verdict"] != "not behind" and not arguments.smoke
+                ):
+                    print(describe(results[-1]), flush=True)
+    except BaseException as error:
+        report["cut_off_by"] = f"{type(error).__name__}: {error}"
+        raise
+    finally:
+        if results:
+            print(summarise(results))
+        if len(results) < len(chosen):
+            print(f"not complete: {len(results)} of {len(chosen)} cells.")
+        if arguments.smoke:
+            print("smoke run: these numbers mean nothing.")
+        if arguments.json:
+            report["cells"] = results
+            arguments.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
