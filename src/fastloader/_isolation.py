@@ -1,15 +1,13 @@
 """Keeps the draws that datasets make from the global generators away from the caller's own."""
 
-import ctypes
-import random
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
 import torch
 
+from fastloader._global_generators import NumPyGenerator, PythonGenerator
 from fastloader._seeding import seed_global_generators
 
 __all__ = ["BatchIsolation", "DrawingHabits"]
@@ -21,7 +19,7 @@ _QUIET_BATCHES = 256
 """The same for so many batches, however small."""
 
 _WATCH = 8
-"""In how many batches a quiet dataset is looked at once, which takes 20 to 40 us..."""
+"""In how many batches a quiet dataset is looked at once, which takes some microseconds..."""
 
 _SLOW_SECONDS = 2e-3
 """... unless a batch takes so long that this does not matter."""
@@ -49,7 +47,7 @@ class BatchIsolation:
     """Seeds the global generators for each batch and puts them back after it.
 
     So draws do not depend on how many workers there are, and leave no trace in the caller's
-    generators. That takes some 0.1 ms, more than many a small batch. A dataset that has drawn
+    generators. That takes some 20 us, more than many a small batch. A dataset that has drawn
     nothing for 1024 samples is only watched from then on, in one of eight batches if they are
     quick; should it draw after all, it does so from the caller's generators, as with torch, and
     is isolated again as soon as that was seen.
@@ -63,7 +61,8 @@ class BatchIsolation:
         self._parts = parts
         self._habits = DrawingHabits() if habits is None else habits
         self._is_slow = False
-        self._numpy = _NumPyGenerator()
+        self._numpy = NumPyGenerator()
+        self._python = PythonGenerator()
 
     def leaves_alone(self, number: int) -> bool:
         """Tell whether a batch needs nothing around it.
@@ -82,15 +81,14 @@ class BatchIsolation:
             num_samples: In the batch.
         """
         if self._habits.is_quiet:
-            watches_python = number % _WATCH == 0
-            before = self._states(watches_python)
-            started = time.perf_counter()
+            before, started = self._states(), time.perf_counter()
             yield
             self._is_slow = time.perf_counter() - started > _SLOW_SECONDS
-            if self._states(watches_python) != before:
+            if self._states() != before:
                 self._habits.note(has_drawn=True, num_samples=num_samples)
             return
-        torch_state, python_state = torch.default_generator.get_state(), random.getstate()
+        torch_state = torch.default_generator.get_state()
+        self._python.save()
         self._numpy.save()
         seed_global_generators(*self._parts, number)
         seeded = self._states()
@@ -100,53 +98,12 @@ class BatchIsolation:
             has_drawn = self._states() != seeded
             self._habits.note(has_drawn=has_drawn, num_samples=num_samples)
             torch.default_generator.set_state(torch_state)
-            random.setstate(python_state)
+            self._python.restore()
             self._numpy.restore(is_touched=has_drawn)
 
-    def _states(self, watches_python: bool = True) -> tuple[bytes, bytes, Any]:
+    def _states(self) -> tuple[bytes, bytes, Any]:
         return (
             torch.default_generator.get_state().numpy().tobytes(),
             self._numpy.raw(),
-            random.getstate() if watches_python else None,
+            self._python.raw(),
         )
-
-
-class _NumPyGenerator:
-    """NumPy's global generator, saved and restored in under a microsecond where it can be.
-
-    `numpy.random.get_state` turns 624 words into an array one by one. The memory itself is
-    public by the generator's ``ctypes`` interface, but lacks the second of a pair of normal
-    draws that may be kept for later; so it stands in for the state only if there is none.
-    """
-
-    _NUM_BYTES = 625 * 4  # key and position, struct mt19937_state
-
-    def __init__(self) -> None:
-        generator = np.random.get_bit_generator()  # type: ignore[attr-defined]  # not in its stubs
-        self._generator = generator  # keeps the address alive
-        is_known = isinstance(generator, np.random.MT19937)
-        self._address = generator.ctypes.state_address if is_known else None
-        self._saved_raw = b""
-        self._saved: dict[str, Any] | None = None
-
-    def raw(self) -> bytes:
-        if self._address is None:
-            return b""
-        return ctypes.string_at(self._address, self._NUM_BYTES)
-
-    def save(self) -> None:
-        if self._address is None:
-            return
-        raw = self.raw()
-        if self._saved is None or self._saved["has_gauss"] or raw != self._saved_raw:
-            self._saved = np.random.get_state(legacy=False)  # noqa: NPY002
-            self._saved_raw = raw
-
-    def restore(self, *, is_touched: bool) -> None:
-        """Put back what was saved; untouched means seeded, and nothing drawn since."""
-        if self._address is None or self._saved is None:
-            return
-        if is_touched or self._saved["has_gauss"]:
-            np.random.set_state(self._saved)  # noqa: NPY002
-        else:
-            ctypes.memmove(self._address, self._saved_raw, self._NUM_BYTES)
