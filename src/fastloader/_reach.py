@@ -4,10 +4,28 @@ import sys
 import sysconfig
 from collections.abc import Iterator
 from functools import cache
-from types import CodeType, FunctionType, MemberDescriptorType, ModuleType
+from types import (
+    ClassMethodDescriptorType,
+    CodeType,
+    FunctionType,
+    GetSetDescriptorType,
+    MemberDescriptorType,
+    MethodDescriptorType,
+    ModuleType,
+    WrapperDescriptorType,
+)
 from typing import Any
 
 __all__ = ["global_names", "is_own_code", "slots_of", "statics_of"]
+
+_BARE_DESCRIPTORS = (
+    ClassMethodDescriptorType,
+    GetSetDescriptorType,
+    MemberDescriptorType,
+    MethodDescriptorType,
+    WrapperDescriptorType,
+)
+"""Methods and attributes written in C, which hold nothing. A tensor's class has six hundred."""
 
 _LIBRARIES = tuple(
     sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")
@@ -76,7 +94,7 @@ def is_own_code(owner: FunctionType | type) -> bool:
 def _attributes_of(cls: type) -> Iterator[tuple[str, Any]]:
     is_own = is_own_code(cls)
     for name, value in tuple(vars(cls).items()):
-        if (
+        if isinstance(value, _BARE_DESCRIPTORS) or (
             name.startswith("__")
             and name.endswith("__")
             and not isinstance(value, FunctionType)

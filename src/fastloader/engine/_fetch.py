@@ -45,6 +45,11 @@ class FetchPlan:
     batch_transform: Callable[[Batch], Batch] | None = None
     """Applied to each batch where it was made."""
 
+    @property
+    def drawing_parts(self) -> tuple[Any, ...]:
+        """What may own generators of random numbers."""
+        return self.dataset, self.collate_fn, self.batch_transform
+
 
 class SkippedSample(NamedTuple):
     """A sample that was left out because reading it raised an error."""

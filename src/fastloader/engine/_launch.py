@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from fastloader._main_script import main_without_file_hidden
 from fastloader._pickling import dumps_for_worker, loads_from_parent
 from fastloader.engine._fetch import FetchPlan
+from fastloader.engine._owned_generators import OwnedGenerators
 from fastloader.engine._variables import collect_variables, restore_variables
 from fastloader.errors import UnpicklableError
 from fastloader.shm._memory_file import (
@@ -57,6 +58,14 @@ class Launch:
     """Those that the dataset holds itself."""
     variables: Mapping[str, object] = field(default_factory=dict)
     """Global variables of the user's code, where a fork would have taken them along."""
+
+    def find_generators(self) -> OwnedGenerators | None:
+        """Return the generators of a plan that is inherited, to be given to a forked worker.
+
+        **Processes:** the one that forks a worker: in the worker it takes several times as long,
+        since each page that is looked at has to be copied first.
+        """
+        return None if self.direct is None else OwnedGenerators(self.direct[0].drawing_parts)
 
     @contextmanager
     def load(self) -> Iterator[tuple[FetchPlan, WorkerInit | None]]:
@@ -116,7 +125,7 @@ def pickled_launch(
 
 
 def _called(plan: FetchPlan, worker_init_fn: WorkerInit | None) -> tuple[object, ...]:
-    return plan.dataset, plan.collate_fn, plan.batch_transform, worker_init_fn
+    return *plan.drawing_parts, worker_init_fn
 
 
 @contextmanager

@@ -65,6 +65,7 @@ class Member:
             stacks=self._stacks,
             foreign_descriptors=(*_consumer_descriptors, *ends) if options.forks else (),
             libraries=find_libraries() if options.forks else None,
+            generators=launch.find_generators(),
             ignored_signals=left_alone,
         )
         self.process: BaseProcess = options.context.Process(  # type: ignore[attr-defined]

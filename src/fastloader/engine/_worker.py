@@ -75,6 +75,8 @@ class WorkerSetup:
     """The consumer's ends of all pipes, which a forked worker inherits and must not hold."""
     libraries: ThreadpoolController | None
     """The numerical libraries that a forked worker inherits; None for others."""
+    generators: OwnedGenerators | None
+    """Those of the dataset that a forked worker inherits; None for others."""
     ignored_signals: tuple[int, ...]
     """Those that the consumer handles itself."""
 
@@ -154,7 +156,7 @@ class _Worker:
         self._resume: Resume | None = None
         self._too_large: dict[tuple[int, int], tuple[Batch, bytes]] = {}
         self._seeds_tasks = True
-        self._owned = OwnedGenerators(_drawing_parts(plan))
+        self._owned = setup.generators or OwnedGenerators(plan.drawing_parts)
         self._info = WatchedWorkerInfo(
             id=setup.worker_id,
             num_workers=setup.num_workers,
@@ -174,7 +176,7 @@ class _Worker:
             worker_init_fn(self._setup.worker_id)
             # Who seeds in worker_init_fn wants these seeds, not ours.
             self._seeds_tasks = before == _generator_states()
-            self._owned.leave_changed(_drawing_parts(self._plan))
+            self._owned.leave_changed(self._plan.drawing_parts)
 
     def work(self, reader: FrameReader) -> None:
         while (message := reader.read()) is not None:
@@ -334,10 +336,6 @@ class _Worker:
         if inside is not None:
             return inside
         return torch.empty(tuple(shape), dtype=dtype, device="cpu")
-
-
-def _drawing_parts(plan: FetchPlan) -> tuple[Any, ...]:
-    return plan.dataset, plan.collate_fn, plan.batch_transform
 
 
 def _seed_torch(seed: int) -> None:
