@@ -30,8 +30,6 @@ class BatchHeader:
     """Number of rows."""
     is_compressed: bool
     """Whether its buffers are."""
-    at: int
-    """Where in the file the message starts."""
     header: bytes
     """The message without its values."""
     header_at: int
@@ -45,16 +43,14 @@ class BatchHeader:
     body_bytes: int
     """Length of all values."""
 
-    def read_mapped(
-        self, mapping: mmap.mmap, schema: pa.Schema, is_kept: np.ndarray
-    ) -> pa.RecordBatch:
-        """Read some of the buffers, copying none that is not compressed.
+    def keep_mapped(self, mapping: mmap.mmap, is_kept: np.ndarray) -> None:
+        """Let whoever reads the batch in memory find only some of its buffers.
+
+        Nothing is copied but the list of buffers, which is written anew.
 
         Args:
-            mapping: The file, of which a private copy may be written to: the list of buffers
-                in it is, which is one page.
-            schema: Of all columns.
-            is_kept: Which buffers to read, shape ``(num_buffers,)``; others must not be looked
+            mapping: The file, of which a private copy may be written to.
+            is_kept: Which buffers to find, shape ``(num_buffers,)``; others must not be looked
                 at.
 
         Raises:
@@ -71,8 +67,6 @@ class BatchHeader:
                 raise HeaderError(f"buffer {number} of a record batch lies outside of it")
         at = self.header_at + self.buffers_at
         mapping[at : at + places.nbytes] = places.tobytes()
-        message = pa.py_buffer(mapping)[self.at : self.body_at + self.body_bytes]
-        return ipc.read_record_batch(ipc.read_message(message), schema)
 
     def read(
         self, file: pa.NativeFile, schema: pa.Schema, is_kept: np.ndarray
@@ -129,9 +123,7 @@ def find_batches(file: pa.NativeFile, footer: bytes) -> list[BatchHeader]:
         # Before version 0.15 of Arrow there was no mark in front of the length.
         prefix = 8 if content[:4] == b"\xff\xff\xff\xff" else 4
         body_at = at + header_bytes
-        headers.append(
-            _header_of(content[prefix:], at, at + prefix, body_at, body_bytes, number)
-        )
+        headers.append(_header_of(content[prefix:], at + prefix, body_at, body_bytes, number))
     return headers
 
 
@@ -164,7 +156,7 @@ def without_dictionaries(schema: pa.Schema) -> pa.Schema:
 
 
 def _header_of(
-    header: bytes, at: int, header_at: int, body_at: int, body_bytes: int, number: int
+    header: bytes, header_at: int, body_at: int, body_bytes: int, number: int
 ) -> BatchHeader:
     """Read a message's header.
 
@@ -189,7 +181,6 @@ def _header_of(
     return BatchHeader(
         num_rows=num_rows,
         is_compressed=is_compressed,
-        at=at,
         header=header,
         header_at=header_at,
         buffers_at=buffers_at,
