@@ -2,7 +2,7 @@
 
 import weakref
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from multiprocessing.process import BaseProcess
 from typing import Any
@@ -16,6 +16,7 @@ from fastloader._epochs import BegunEpoch
 from fastloader._isolation import DrawingHabits
 from fastloader._iterator import LoaderIterator
 from fastloader._loader_facts import LoaderFacts
+from fastloader._position import EpochPosition, MapPosition
 from fastloader._ranks import read_ranks
 from fastloader._residence import Residence
 from fastloader._seeding import DrawScope
@@ -27,7 +28,7 @@ from fastloader.datasets._batched import as_batched
 from fastloader.datasets._resident import preferred_residence
 from fastloader.engine import BatchMaker, Deliveries, FetchPlan, RunCounters
 from fastloader.stages import BatchStream, CopySeconds
-from fastloader.stats import count_samples
+from fastloader.stats import CountsSources, SourceCount, count_samples, subtract_counts
 from fastloader.typing import Batch
 
 __all__ = ["EpochOpener"]
@@ -149,6 +150,7 @@ def _iterator(
             counters=counters,
             queue=stream.queue,
             copy_seconds=copy_seconds,
+            sources=_source_counter(loader, begun.position),
         ),
         count=_sample_counter(loader),
         renew=partial(_renewed, loader),
@@ -161,6 +163,21 @@ def _renewed(loader: Any, close: Callable[[], None]) -> LoaderIterator | None:
     close()  # first, so that the next pass gets the same workers
     renewed: LoaderIterator = loader._get_iterator()  # noqa: SLF001
     return renewed
+
+
+def _source_counter(
+    loader: Any, position: EpochPosition
+) -> Callable[[], Mapping[str, SourceCount]]:
+    """Return what tells of a mixture what each source has given in this pass."""
+    sampler = loader.batch_sampler
+    if not isinstance(sampler, CountsSources) or not isinstance(position, MapPosition):
+        return dict
+
+    def count() -> dict[str, SourceCount]:
+        return sampler.count_sources(position.sampler_state, position.epoch)
+
+    before = count()  # in a resumed epoch
+    return lambda: subtract_counts(count(), before)
 
 
 def _sample_counter(loader: Any) -> Callable[[Any, Batch], int] | None:

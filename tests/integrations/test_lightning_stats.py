@@ -5,7 +5,7 @@ import logging
 import pytest
 import torch
 
-from fastloader import FastLoader
+from fastloader import FastLoader, MixedLoader
 
 lightning = pytest.importorskip("lightning.pytorch")
 
@@ -75,3 +75,20 @@ def test_several_loaders_are_told_apart_by_name(tmp_path):
 
     assert any("loader/a/num_samples" in metrics for _, metrics in found)
     assert any("loader/b/num_samples" in metrics for _, metrics in found)
+
+
+@pytest.mark.parametrize(
+    "mixed",
+    [
+        MixedLoader({"a": torch.zeros(8, 1), "b": torch.zeros(4, 1)}, 2, num_workers=0),
+        MixedLoader({name: FastLoader(torch.zeros(8, 1), 2, num_workers=0) for name in "ab"}),
+    ],
+    ids=["datasets", "loaders"],
+)
+def test_a_mixture_tells_of_its_sources(tmp_path, mixed):
+    found = fit(tmp_path, mixed)
+
+    _, last = found[-1]
+    assert last["loader/num_batches"] == len(mixed)
+    assert last["loader/source_a_num_samples"] == 8
+    assert last["loader/source_b_sample_share"] > 0

@@ -15,6 +15,7 @@ from typing import Any
 from lightning.pytorch import Callback, LightningModule, Trainer
 
 from fastloader._loader import FastLoader
+from fastloader.mixing import MixedLoader
 
 __all__ = ["AcceptChosenWorkers", "StatsCallback"]
 
@@ -57,9 +58,11 @@ class StatsCallback(Callback):  # type: ignore[misc]
                 logger.log_metrics(values, step=trainer.global_step)
 
 
-def _named_loaders(loaders: Any, prefix: str) -> list[tuple[str, FastLoader[Any]]]:
+def _named_loaders(
+    loaders: Any, prefix: str
+) -> list[tuple[str, FastLoader[Any] | MixedLoader]]:
     """Return the loaders of this package among those that a trainer was given."""
-    if isinstance(loaders, FastLoader):
+    if isinstance(loaders, FastLoader | MixedLoader):
         return [(prefix, loaders)]
     if isinstance(loaders, Mapping):
         parts = list(loaders.items())

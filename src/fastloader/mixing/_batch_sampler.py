@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -15,14 +15,13 @@ from fastloader.errors import EmptyEpochError, ResumeError, SettingsError
 from fastloader.mixing._mixture import EpochLength, Mixture, StopRule, Strategy
 from fastloader.mixing._passes import PassCounter, Passes, count_turns
 from fastloader.mixing._schedule import Schedule
+from fastloader.mixing._sizes import Unit, read_sizes
 from fastloader.mixing._source_order import SourceOrder
 from fastloader.sampling import DistributedSampler
 from fastloader.sampling._compact import IndexList
+from fastloader.stats import SourceCount
 
-__all__ = ["MixedBatchSampler", "Unit", "read_sizes"]
-
-Unit: TypeAlias = Literal["batches", "samples"]
-"""What a turn is for: a whole batch, or one sample of a batch."""
+__all__ = ["MixedBatchSampler"]
 
 
 class MixedBatchSampler(Sampler[list[int]]):
@@ -233,11 +232,14 @@ class MixedBatchSampler(Sampler[list[int]]):
         number, end = place.passes.place(source)
         size = self._sizes[source]
         positions = self._orders[source].positions(number, (end - 1) * size, end * size)
+        place.taken[source] += 1
+        place.taken_samples[source] += len(positions)
         return self._dataset.indices_of(source, positions, number)
 
     def _draw_mixed(self, place: "_Place") -> npt.NDArray[np.int64] | None:
         parts: list[npt.NDArray[np.int64]] = []
         missing = self._step
+        taken = list(place.taken_samples)
         while missing:
             turns = place.passes.draw(place.schedule, missing)
             if not len(turns):
@@ -247,12 +249,14 @@ class MixedBatchSampler(Sampler[list[int]]):
                 where = turns == source
                 number, end = place.passes.place(source)
                 start = end - int(np.count_nonzero(where))
+                taken[source] += end - start
                 positions = self._orders[source].positions(number, start, end)
                 indices[where] = self._dataset.indices_of(source, positions, number)
             parts.append(indices)
             missing -= len(turns)
         if not parts or (missing and self.drop_last):
             return None
+        place.taken_samples = taken
         return np.concatenate(parts)
 
     def state_dict(self) -> dict[str, Any]:
@@ -269,6 +273,25 @@ class MixedBatchSampler(Sampler[list[int]]):
             "epoch": epoch,
             "counter": self._counter.state_dict(),
             "place": saved,
+            "taken": None if place is None else place.taken_dict(),
+        }
+
+    def count_sources(
+        self, state: Mapping[str, Any] | None, epoch: int
+    ) -> dict[str, SourceCount]:
+        """Return what came of each source in an epoch, up to a state.
+
+        Args:
+            state: What `state_dict` returned; None, or one of another epoch, for the beginning.
+            epoch: Number of the epoch.
+        """
+        taken = None if state is None else state.get("taken")
+        if taken is None or taken["epoch"] != epoch:
+            return dict.fromkeys(self._rules.names, SourceCount())
+        counts = zip(taken["batches"], taken["samples"], strict=True)
+        return {
+            name: SourceCount(*count)
+            for name, count in zip(self._rules.names, counts, strict=True)
         }
 
     def rules_state(self) -> dict[str, Any]:
@@ -301,11 +324,16 @@ class MixedBatchSampler(Sampler[list[int]]):
             place = self._new_place(self.epoch, replace(self._rules, weights=weights))
             place.schedule.load_state_dict(saved["schedule"])
             place.passes.load_state_dict(saved["passes"])
+            if (taken := state_dict.get("taken")) is not None:
+                place.taken = list(taken["batches"])
+                place.taken_samples = list(taken["samples"])
             self._loaded = place
 
     def _new_place(self, epoch: int, mixture: Mixture) -> "_Place":
         schedule = self._new_schedule(epoch, mixture)
-        return _Place(epoch, mixture, schedule, Passes(self._lengths, self._counter))
+        nothing = [0] * len(self._lengths)
+        passes = Passes(self._lengths, self._counter)
+        return _Place(epoch, mixture, schedule, passes, list(nothing), list(nothing))
 
     def _new_schedule(self, epoch: int, mixture: Mixture) -> Schedule:
         return Schedule(
@@ -343,6 +371,10 @@ class _Place:
     mixture: Mixture
     schedule: Schedule
     passes: Passes
+    taken: list[int]
+    """Batches of each source, where they are not mixed."""
+    taken_samples: list[int]
+    """Samples of each source."""
     is_finished: bool = False
 
     def state_dict(self) -> dict[str, Any]:
@@ -352,35 +384,9 @@ class _Place:
             "passes": self.passes.state_dict(),
         }
 
-
-def read_sizes(
-    names: Sequence[str], batch_size: int | Mapping[str, int], mix: Unit
-) -> list[int]:
-    """Return the batch size of each source.
-
-    Args:
-        names: Of the sources.
-        batch_size: As the caller gave it.
-        mix: What a turn is for.
-
-    Raises:
-        SettingsError: If the sizes make no sense.
-    """
-    if isinstance(batch_size, Mapping):
-        if mix == "samples":
-            raise SettingsError(
-                "Batches mixed of all sources have one size: give batch_size as a number, and "
-                "the shares as weights."
-            )
-        if set(batch_size) != set(names):
-            raise SettingsError(
-                f"batch_size must name each source, {sorted(names)}, but got "
-                f"{sorted(batch_size)}."
-            )
-        sizes = [batch_size[name] for name in names]
-    else:
-        sizes = [batch_size] * len(names)
-    for size in sizes:
-        if type(size) is not int or size < 1:
-            raise SettingsError(f"batch_size must be 1 or more, but got {batch_size!r}.")
-    return sizes
+    def taken_dict(self) -> dict[str, Any]:
+        return {
+            "epoch": self.epoch,
+            "batches": list(self.taken),
+            "samples": list(self.taken_samples),
+        }

@@ -10,6 +10,7 @@ from fastloader._loader import FastLoader
 from fastloader.datasets import MixedDataset
 from fastloader.mixing._batch_sampler import MixedBatchSampler
 from fastloader.mixing._mixture import Mixture
+from fastloader.stats import LoaderStats
 
 __all__ = ["DatasetsMix"]
 
@@ -34,6 +35,11 @@ class DatasetsMix:
         self._sampler = sampler
         self.loader: FastLoader[Any] = FastLoader(dataset, batch_sampler=sampler, **options)
         self.loaders = dict.fromkeys(dataset.names, self.loader)
+
+    @property
+    def stats(self) -> LoaderStats:
+        """Of the one loader."""
+        return self.loader.stats
 
     @property
     def mixture(self) -> Mixture:

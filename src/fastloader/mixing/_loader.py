@@ -8,13 +8,15 @@ from fastloader._loader import FastLoader
 from fastloader._ranks import Ranks, read_ranks
 from fastloader.datasets import MixedDataset
 from fastloader.errors import SettingsError
-from fastloader.mixing._batch_sampler import MixedBatchSampler, Unit, read_sizes
+from fastloader.mixing._batch_sampler import MixedBatchSampler
 from fastloader.mixing._datasets_mix import DatasetsMix
 from fastloader.mixing._loaders_mix import LoadersMix
 from fastloader.mixing._mixture import EpochLength, Mixture, StopRule, Strategy
 from fastloader.mixing._samples_mix import SamplesMix
+from fastloader.mixing._sizes import Unit, read_sizes
 from fastloader.mixing._sources import are_all_datasets, are_all_map_style, make_loaders
 from fastloader.sampling._given_order import Distributed, is_accelerate_active
+from fastloader.stats import LoaderStats
 
 __all__ = ["MixedLoader"]
 
@@ -177,6 +179,16 @@ class MixedLoader:
     def loaders(self) -> Mapping[str, Any]:
         """The loader of each source, by name; the same for all where one reads all sources."""
         return dict(self._mix.loaders)
+
+    @property
+    def stats(self) -> LoaderStats:
+        """What the mixture measures of itself, as a whole and by source.
+
+        Its `snapshot` tells in `sources` which part of the samples each source gave. Where each
+        source has a loader, it tells as well how long each was waited for, and what its loader
+        has measured of itself; what is made ahead is then that of all together.
+        """
+        return self._mix.stats
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -13,6 +13,8 @@ from fastloader.errors import EmptyEpochError, ResumeError
 from fastloader.mixing._mixture import Mixture
 from fastloader.mixing._passes import PassCounter, count_turns
 from fastloader.mixing._schedule import Schedule
+from fastloader.mixing._timed_pass import Named, timed_pass
+from fastloader.stats import LoaderStats
 from fastloader.typing import Batch, Stateful
 
 __all__ = ["LoadersMix"]
@@ -51,17 +53,38 @@ class LoadersMix:
         self._counter = PassCounter(len(loaders))
         self._place: _Place | None = None
         self._loaded: _Place | None = None
+        self._stats: LoaderStats | None = None
+
+    @property
+    def stats(self) -> LoaderStats:
+        """Of the mixture, with those of its loaders that measure themselves."""
+        if self._stats is None:
+            parts = {
+                name: getattr(loader, "stats", None) for name, loader in self.loaders.items()
+            }
+            own = {name: part for name, part in parts.items() if isinstance(part, LoaderStats)}
+            self._stats = LoaderStats(parts=own)
+        return self._stats
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_stats": None}  # a copy begins at zero
 
     def begin(self) -> Iterator[Any]:
         """Begin the next epoch, or go on in one that was loaded."""
+        batches = timed_pass(self._begin_named(), self.stats, self.mixture.names)
+        return batches if self._with_names else map(itemgetter(1), batches)
+
+    def _begin_named(self) -> Iterator[tuple[Named, Batch]]:
+        return self._begin_turns()
+
+    def _begin_turns(self) -> Iterator[tuple[str, Batch]]:
         place, self._loaded = self._loaded, None
         if place is None:
             self._counter = self._counter.of_epoch(self.epoch)
             place = _Place(self.epoch, self.mixture, self._new_schedule(self.epoch))
         self._place = place
         self.epoch = place.epoch + 1
-        batches = _LoadersEpoch(place, self.loaders, self._counter)
-        return batches if self._with_names else map(itemgetter(1), batches)
+        return _LoadersEpoch(place, self.loaders, self._counter)
 
     def count_batches(self) -> float:
         """Return the batches of the next epoch, infinite if it never ends.

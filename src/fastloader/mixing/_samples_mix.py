@@ -9,6 +9,8 @@ from torch.utils.data import default_collate
 
 from fastloader.mixing._loaders_mix import LoadersMix
 from fastloader.mixing._mixture import Mixture
+from fastloader.mixing._timed_pass import Named
+from fastloader.typing import Batch
 
 __all__ = ["SamplesMix"]
 
@@ -37,15 +39,15 @@ class SamplesMix(LoadersMix):
         collate_fn: Callable[[list[Any]], Any] | None,
         with_names: bool,
     ) -> None:
-        super().__init__(loaders, mixture, seed, with_names=True, turns_per_batch=batch_size)
+        super().__init__(
+            loaders, mixture, seed, with_names=with_names, turns_per_batch=batch_size
+        )
         self._batch_size = batch_size
         self._drop_last = drop_last
         self._collate_fn = collate_fn or default_collate
-        self._gives_names = with_names
 
-    def begin(self) -> Iterator[Any]:
-        """Begin the next epoch, or go on in one that was loaded."""
-        named = super().begin()
+    def _begin_named(self) -> Iterator[tuple[Named, Batch]]:
+        named = self._begin_turns()
         place = self._place
         while chunk := list(islice(named, self._batch_size)):
             is_last = len(chunk) < self._batch_size
@@ -55,7 +57,7 @@ class SamplesMix(LoadersMix):
             batch = self._collate_fn([sample for _, sample in chunk])
             if is_last and place is not None:
                 place.is_finished = False  # the consumer has not seen the end yet
-            yield (names, batch) if self._gives_names else batch
+            yield names, batch
             if is_last and place is not None:
                 place.is_finished = True
                 return

@@ -35,7 +35,7 @@ def log_stats(
     **Threads:** one, which ends with the block.
 
     Args:
-        loader: A `FastLoader`.
+        loader: A `FastLoader`, or a `MixedLoader`.
         every_seconds: How often.
         to: Called with each snapshot, in that thread; None writes a line to the logger
             ``fastloader`` at level INFO.

@@ -3,13 +3,14 @@
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import inf
 
 from fastloader._queue_state import QueueState
 from fastloader.engine import RunCounters
 from fastloader.stats._batch_size import count_batch_bytes
 from fastloader.stats._memory_watch import MemoryWatch
+from fastloader.stats._sources import SourceCount, subtract_counts
 from fastloader.stats._totals import Totals
 from fastloader.typing import Batch
 
@@ -42,6 +43,7 @@ class PassTally:
         on_close: Called once, by `close`.
         watch: Looks at memory; that of the loader, so that it warns once.
         copy_seconds: Gets how long each copy to a device took.
+        sources: Tells what each source of a mixture has given in the pass, by name.
     """
 
     def __init__(
@@ -55,6 +57,7 @@ class PassTally:
         on_close: "Callable[[PassTally], None] | None" = None,
         watch: MemoryWatch | None = None,
         copy_seconds: deque[float] | None = None,
+        sources: Callable[[], Mapping[str, SourceCount]] = dict,
     ) -> None:
         self.waits: list[float] = []
         """Seconds in ``next`` of each batch, appended to; taken away by `look`."""
@@ -65,6 +68,7 @@ class PassTally:
         self.next_look = AT_ONCE
         """By `time.perf_counter`; `look` is called for the first batch that comes later."""
         self._copy_seconds = copy_seconds
+        self._sources = sources
         self.queue = queue
         """Tells what is under way; replaced when the pass is over."""
         self.end_seconds: float | None = None
@@ -169,7 +173,7 @@ class PassTally:
         with self._lock:
             num_samples = self._samples_in(self._num_folded)
             self._totals = Totals()
-            self._forgotten = Totals(num_samples=num_samples)
+            self._forgotten = Totals(num_samples=num_samples, sources=dict(self._sources()))
             self._began = self.last_ended
             if self._steady_began is not None:
                 self._steady_began = self.last_ended
@@ -188,9 +192,11 @@ class PassTally:
         if self._steady_began is not None:
             totals.steady_seconds = self.last_ended - self._steady_began
             totals.steady_samples = num_samples - self._num_unsteady_samples
+        totals.sources = dict(self._sources())
         self._add_workers(totals, totals.elapsed_seconds)
         if self._forgotten is not None:
             totals.num_samples -= self._forgotten.num_samples
+            totals.sources = subtract_counts(totals.sources, self._forgotten.sources)
             totals.subtract_workers(self._forgotten)
         return totals
 

@@ -3,7 +3,7 @@
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Sized
+from collections.abc import Callable, Mapping, Sized
 from typing import Literal
 
 import torch
@@ -14,7 +14,8 @@ from fastloader._queue_state import QueueState
 from fastloader.engine import RunCounters
 from fastloader.stats._memory_watch import MemoryWatch
 from fastloader.stats._pass_tally import PassTally
-from fastloader.stats._snapshot import StatsSnapshot, make_snapshot
+from fastloader.stats._snapshot import StatsSnapshot, add_parts, make_snapshot
+from fastloader.stats._sources import SourceCount
 from fastloader.stats._totals import Totals
 
 __all__ = ["LoaderStats"]
@@ -33,10 +34,14 @@ class LoaderStats:
 
     Args:
         skipped: Samples that the loader has left out, to be counted.
+        parts: Those of the loaders that a mixture takes its batches from, by name of the source.
     """
 
-    def __init__(self, skipped: Sized = ()) -> None:
+    def __init__(
+        self, skipped: Sized = (), *, parts: "Mapping[str, LoaderStats] | None" = None
+    ) -> None:
         self._skipped = skipped
+        self._parts = parts or {}
         self._lock = threading.Lock()
         self._over = Totals()
         self._ended: list[PassTally] = []  # not yet part of these sums
@@ -62,7 +67,7 @@ class LoaderStats:
         counted = under_way if of == "total" else [latest] if latest is not None else []
         for tally in counted:
             totals.merge(tally.totals())
-        return make_snapshot(
+        whole = make_snapshot(
             totals,
             QueueState() if latest is None else latest.queue(),
             num_skipped_samples=len(self._skipped),
@@ -70,9 +75,17 @@ class LoaderStats:
             memory_bytes=tree_memory_bytes(os.getpid()) if self._measures_memory else None,
             gpu_share=torch.cuda.utilization() / 100 if self._measures_gpu else None,
         )
+        if not self._parts:
+            return whole
+        return add_parts(whole, {name: own.snapshot(of) for name, own in self._parts.items()})
 
     def reset(self) -> None:
-        """Forget what was measured; what is under way counts from its next batches on."""
+        """Forget what was measured; what is under way counts from its next batches on.
+
+        Those of the loaders of a mixture forget it as well.
+        """
+        for own in self._parts.values():
+            own.reset()
         with self._lock:
             self._over = Totals()
             self._ended.clear()
@@ -122,6 +135,7 @@ class LoaderStats:
         counters: RunCounters | None = None,
         queue: Callable[[], QueueState] = QueueState,
         copy_seconds: deque[float] | None = None,
+        sources: Callable[[], Mapping[str, SourceCount]] = dict,
     ) -> PassTally:
         """Return what takes the notes of a pass, to be closed at its end; for loaders.
 
@@ -131,6 +145,7 @@ class LoaderStats:
             counters: Of the engine.
             queue: Tells what is under way.
             copy_seconds: From `copy_seconds_of_pass`.
+            sources: Tells what each source of a mixture has given in the pass, by name.
         """
         with self._lock:
             latest = self._latest
@@ -143,6 +158,7 @@ class LoaderStats:
                 on_close=self._end_pass,
                 watch=self._watch,
                 copy_seconds=copy_seconds,
+                sources=sources,
             )
             self._under_way.append(tally)
             self._latest = tally

@@ -1,14 +1,27 @@
 """A loader's statistics at one moment, with the units in their names."""
 
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from fastloader._queue_state import QueueState
 from fastloader.stats._totals import Totals
 
-__all__ = ["StatsSnapshot", "WorkerShare", "make_snapshot"]
+__all__ = ["SourceShare", "StatsSnapshot", "WorkerShare", "add_parts", "make_snapshot"]
 
-_BY_ITSELF = {"workers", "fallbacks"}
+_BY_ITSELF = {"workers", "fallbacks", "sources"}
+_SUMS = (
+    "num_skipped_samples",
+    "num_queued_batches",
+    "num_ready_batches",
+    "num_slots",
+    "num_free_slots",
+    "slots_in_use_bytes",
+    "host_bytes_in_flight",
+    "pinned_bytes_in_flight",
+    "num_copies",
+)
+"""What a mixture of loaders has as much of as these have together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +37,23 @@ class WorkerShare:
     cpu_share: float
     """Of the time, that it was computing: over 1 where the dataset has threads of its own. What
     lacks to `busy_share` it waited, for files or for a core."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceShare:
+    """What one source of a mixture gave."""
+
+    name: str
+    num_batches: int | None
+    """Batches of this source alone; None where batches are mixed of several."""
+    num_samples: int
+    sample_share: float | None
+    """Of all samples that came, from 0 to 1; None if there were none."""
+    waited_seconds: float | None
+    """Time in ``next`` for its batches, the first ones of each pass included; None where one
+    loader reads all sources."""
+    own: "StatsSnapshot | None" = None
+    """What its loader has measured of itself, where it has one that does: in whichever loop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +123,8 @@ class StatsSnapshot:
     memory_bytes: int | None = None
     """Of the process and its workers, shared pages counted once (PSS); see
     `LoaderStats.also_measure`."""
+    sources: tuple[SourceShare, ...] = ()
+    """What each source of a mixture gave; see `fastloader.MixedLoader.stats`."""
 
     def as_dict(self, prefix: str = "") -> dict[str, float]:
         """Return the numbers by name, for loggers such as TensorBoard's; what is None is not in.
@@ -108,6 +140,11 @@ class StatsSnapshot:
         for share in self.workers:
             found[f"{prefix}worker_{share.worker}_busy_share"] = share.busy_share
             found[f"{prefix}worker_{share.worker}_cpu_share"] = share.cpu_share
+        for source in self.sources:
+            start = f"{prefix}source_{source.name}_"
+            for name in ("num_batches", "num_samples", "sample_share", "waited_seconds"):
+                if (value := getattr(source, name)) is not None:
+                    found[start + name] = value
         found[f"{prefix}num_fallbacks"] = len(self.fallbacks)
         return found
 
@@ -193,7 +230,44 @@ def make_snapshot(
             if busy > 0
         ),
         fallbacks=fallbacks,
+        sources=_source_shares(totals),
         **measured,
+    )
+
+
+def add_parts(whole: StatsSnapshot, parts: Mapping[str, StatsSnapshot]) -> StatsSnapshot:
+    """Return the snapshot of a mixture with those of the loaders that it is made of.
+
+    Args:
+        whole: What the mixture has measured.
+        parts: Those of its loaders, by name of the source.
+    """
+    sums = {name: sum(getattr(own, name) for own in parts.values()) for name in _SUMS}
+    return replace(
+        whole,
+        fallbacks=(
+            *whole.fallbacks,
+            *(f"{name}: {why}" for name, own in parts.items() for why in own.fallbacks),
+        ),
+        sources=tuple(replace(one, own=parts.get(one.name)) for one in whole.sources),
+        **sums,
+    )
+
+
+def _source_shares(totals: Totals) -> tuple[SourceShare, ...]:
+    counts = totals.sources
+    num_samples = sum(count.num_samples for count in counts.values())
+    is_mixed = not any(count.num_batches for count in counts.values())
+    is_read_by_one = not any(count.waited_seconds for count in counts.values())
+    return tuple(
+        SourceShare(
+            name,
+            None if is_mixed else count.num_batches,
+            count.num_samples,
+            _ratio(count.num_samples, num_samples),
+            None if is_read_by_one else count.waited_seconds,
+        )
+        for name, count in counts.items()
     )
 
 

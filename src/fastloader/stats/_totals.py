@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from fastloader.stats._durations import Durations
+from fastloader.stats._sources import SourceCount, add_counts
 
 __all__ = ["Totals"]
 
@@ -42,6 +43,8 @@ class Totals:
     worker_cpu_seconds: list[float] = field(default_factory=list)
     worker_batches: list[int] = field(default_factory=list)
     worker_elapsed_seconds: list[float] = field(default_factory=list)
+    sources: dict[str, SourceCount] = field(default_factory=dict)
+    """What each source of a mixture gave, by name."""
 
     def merge(self, other: "Totals") -> None:
         """Add the sums of other passes."""
@@ -58,6 +61,7 @@ class Totals:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for name in ("first", "warm_up", "steady", "gaps", "copies"):
             getattr(self, name).merge(getattr(other, name))
+        self.sources = add_counts(self.sources, other.sources)
         self.add_workers(
             other.busy_seconds,
             other.worker_cpu_seconds,
