@@ -149,7 +149,7 @@ def test_who_comes_after_they_were_shared_finds_them():
     found = open_file_cache()
 
     check(found)
-    found.images.pixels.write(0, pixels_of(70))  # the same memory, not the same values
+    found.images.pixels.writer()(0, pixels_of(70))  # the same memory, not the same values
     np.testing.assert_array_equal(pixels_of(70), own.images.image(0))
 
 

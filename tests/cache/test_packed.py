@@ -32,7 +32,7 @@ def packed(arrays, *, shared=True):
         pixels = FilePixels(file, 8, layout.num_bytes)
     images = PackedImages(layout, pixels)
     for offset, array in zip(layout.offsets, arrays, strict=True):
-        images.write(int(offset), array)
+        images.pixels.writer()(int(offset), array)
     return images
 
 
@@ -137,7 +137,7 @@ def test_a_pickle_with_its_memory_file_maps_the_same_memory(kinds):
     with providing_memory_files(files):
         twin = pickle.loads(pickled)
 
-    images.write(0, np.full(arrays[0].shape, 7, arrays[0].dtype))
+    images.pixels.writer()(0, np.full(arrays[0].shape, 7, arrays[0].dtype))
     assert (twin.image(0) == 7).all()
 
 
@@ -156,7 +156,7 @@ def test_a_deep_copy_is_the_same_memory():
 
 
 def overwrite(images):
-    images.write(0, np.full((1, 2, 1, 3, 4), 9, np.uint16))
+    images.pixels.writer()(0, np.full((1, 2, 1, 3, 4), 9, np.uint16))
 
 
 @pytest.mark.multiprocess

@@ -377,11 +377,13 @@ def test_what_other_processes_may_want_is_shared_from_the_start(path, monkeypatc
         assert_whole(first)
 
 
-def test_images_that_children_decode_are_shared_from_the_start(tmp_path):
-    path = write_tiff(tmp_path / "a.tif", np.ones((8, 8), np.uint16))
+@pytest.mark.usefixtures("_has_huge_pages")
+def test_images_of_a_folder_are_of_this_process_too(tmp_path):
+    path = write_tiff(tmp_path / "a.tif", np.full((8, 8), 3, np.uint16))
 
-    assert isinstance(cache_of(OMEArrowDataset(tmp_path)), ImageCache)
-    assert isinstance(cache_of(OMEArrowDataset([path])), ImageCache)
+    for dataset in (OMEArrowDataset(tmp_path, dtype=None), OMEArrowDataset([path], dtype=None)):
+        assert isinstance(cache_of(dataset), OwnImages)
+        assert (dataset[0] == 3).all()
 
 
 @pytest.mark.parametrize(

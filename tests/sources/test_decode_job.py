@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from fastloader.shm import ArrayWriter
 from fastloader.sources import TiffFolder
 from tests.image_files import assert_images, random_pixels, read_all, write_tiff
 
@@ -91,3 +92,16 @@ def test_buffers_are_used_again_however_many_parts_there_are(tmp_path, eager, mo
     images = read_all(TiffFolder(tmp_path), num_threads=2)
 
     assert_images(expected, images)
+
+
+@pytest.mark.parametrize("large_bytes", [1, 1000], ids=["threads", "processes"])
+def test_memory_of_this_process_is_filled(tmp_path, eager, monkeypatch, large_bytes):
+    monkeypatch.setattr("fastloader.sources._decode_job._LARGE_IMAGE_BYTES", large_bytes)
+    expected = write_folder(tmp_path, [(8, 6)] * 60, ["uint16"] * 60)
+    block = np.zeros(60 * 96, np.uint8)
+
+    TiffFolder(tmp_path).read_images(
+        np.arange(60), np.arange(60) * 96, ArrayWriter(block), num_threads=3
+    )
+
+    np.testing.assert_array_equal(np.concatenate(expected).ravel(), block.view("uint16"))

@@ -4,7 +4,7 @@ import mmap
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any, Self, TypeAlias
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -15,14 +15,12 @@ from fastloader.cache._meeting import HEADER_BYTES, Hold, hold
 from fastloader.cache._open import open_shared_cache, shared_name
 from fastloader.cache._packed import PackedImages
 from fastloader.cache._pixel_bytes import PrivatePixels
-from fastloader.shm import PrivateBlock, ProcessLock
+from fastloader.shm import ArrayWriter, MemoryWriter, PrivateBlock, ProcessLock
 
 __all__ = ["OwnImages", "find_own_images", "load_own_images"]
 
 _LOOK_SECONDS = 1.0
 """Between two looks whether another process has the same images: each takes 10 us."""
-
-Write: TypeAlias = Callable[[int, npt.NDArray[Any]], None]
 
 _here: "weakref.WeakValueDictionary[str, OwnImages]" = weakref.WeakValueDictionary()
 
@@ -31,7 +29,7 @@ def load_own_images(
     name: str,
     layout: PixelLayout,
     edges: npt.NDArray[np.int64],
-    decode: Callable[[Write], None],
+    decode: Callable[[ArrayWriter | MemoryWriter], None],
 ) -> "OwnImages | None":
     """Decode images into memory of this process, if no other one has them.
 
@@ -57,7 +55,7 @@ def load_own_images(
     if note is None:
         return None
     images = PackedImages(layout, PrivatePixels(block.view()))
-    decode(images.write)
+    decode(images.pixels.writer())
     own = OwnImages(name, images, edges, block, note)
     _here[shared_name(name, layout, edges)] = own
     return own

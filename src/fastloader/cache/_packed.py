@@ -70,15 +70,6 @@ class PackedImages:
         """View of the bytes of all images, not to write to."""
         return self._block
 
-    def write(self, offset_bytes: int, pixels: npt.NDArray[Any]) -> None:
-        """Put pixels in their place.
-
-        Args:
-            offset_bytes: Position of the first, counted as in `PixelLayout.offsets`.
-            pixels: Of an image's own type, contiguous.
-        """
-        self._pixels.write(offset_bytes, pixels)
-
     def image(self, position: int) -> torch.Tensor:
         """Return an image in its own type, shape ``(T, C, Z, Y, X)``; a view, not to write to."""
         layout = self._layout

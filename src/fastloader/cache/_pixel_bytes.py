@@ -1,11 +1,11 @@
 """Where the bytes of pixels are: in this process, or in a file that processes share."""
 
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from fastloader.shm import MemoryFile, MemoryWriter
+from fastloader.shm import ArrayWriter, MemoryFile, MemoryWriter
 
 __all__ = ["FilePixels", "PixelBytes", "PrivatePixels"]
 
@@ -17,11 +17,11 @@ class PixelBytes(Protocol):
     """
 
     def view(self) -> npt.NDArray[np.uint8]:
-        """Return all bytes; what `write` changes shows in it. Nobody writes to the view."""
+        """Return all bytes; what is written shows in it. Nobody writes to the view."""
         ...
 
-    def write(self, offset_bytes: int, array: npt.NDArray[Any]) -> None:
-        """Put a contiguous array in its place, for all processes."""
+    def writer(self) -> ArrayWriter | MemoryWriter:
+        """Return what puts arrays in their places, for all processes."""
         ...
 
 
@@ -40,15 +40,9 @@ class PrivatePixels:
         """Return all bytes."""
         return self._block
 
-    def write(self, offset_bytes: int, array: npt.NDArray[Any]) -> None:
-        """Put an array in its place.
-
-        Args:
-            offset_bytes: Where its first byte goes.
-            array: Contiguous.
-        """
-        target = self._block[offset_bytes : offset_bytes + array.nbytes]
-        target[...] = array.reshape(-1).view(np.uint8)
+    def writer(self) -> ArrayWriter:
+        """Return what puts arrays in their places."""
+        return ArrayWriter(self._block)
 
 
 class FilePixels:
@@ -75,11 +69,6 @@ class FilePixels:
         """Return all bytes, mapped into this process for as long as they are in use."""
         return np.frombuffer(self.file.map(), np.uint8, self._num_bytes, self.start_bytes)
 
-    def write(self, offset_bytes: int, array: npt.NDArray[Any]) -> None:
-        """Put an array in its place.
-
-        Args:
-            offset_bytes: Where its first byte goes.
-            array: Contiguous.
-        """
-        MemoryWriter(self.file, self.start_bytes)(offset_bytes, array)
+    def writer(self) -> MemoryWriter:
+        """Return what puts arrays in their places, for all processes."""
+        return MemoryWriter(self.file, self.start_bytes)

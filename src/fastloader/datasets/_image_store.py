@@ -36,7 +36,6 @@ from fastloader.sources import (
     GroupedSource,
     ImageSource,
     ImageTable,
-    InPlaceSource,
     SelectedSource,
     WritePixels,
     release_memory,
@@ -248,7 +247,7 @@ class ImageStore:
         has_gaps = not self._is_stored[positions].all()
         make = np.zeros if has_gaps else np.empty
         images = PackedImages(layout, PrivatePixels(make(layout.num_bytes, np.uint8)))
-        self._read_to(positions, layout.offsets, images.write)
+        self._read_to(positions, layout.offsets, images.pixels.writer())
         return images
 
     def _decode(
@@ -291,11 +290,10 @@ class ImageStore:
         """Decode all pixels into memory of this process, if no other will want the same."""
         layout = self._layout(slice(None))
         machine = read_machine()
-        makes_in_place = isinstance(self._source, InPlaceSource) and self._source.makes_in_place
         # Until a second process has decoded them, too, there are two copies.
         has_room = 2 * layout.num_bytes <= machine.available_bytes
         is_child = multiprocessing.parent_process() is not None  # so may have brothers
-        if is_child or machine.local_world_size > 1 or makes_in_place or not has_room:
+        if is_child or machine.local_world_size > 1 or not has_room:
             return None
         if not gives_huge_pages():
             return None

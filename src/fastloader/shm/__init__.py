@@ -1,5 +1,6 @@
 """Memory shared between processes: bytes, no tensors and no images."""
 
+from fastloader.shm._array_writer import ArrayWriter
 from fastloader.shm._memory_file import (
     MemoryFile,
     can_send_memory_files,
@@ -11,6 +12,7 @@ from fastloader.shm._private_block import PrivateBlock, gives_huge_pages
 from fastloader.shm._process_lock import ProcessLock
 
 __all__ = [
+    "ArrayWriter",
     "MemoryFile",
     "MemoryWriter",
     "PrivateBlock",

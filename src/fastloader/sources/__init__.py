@@ -18,7 +18,6 @@ from fastloader.sources._protocol import (
     GroupedSource,
     ImageSource,
     ImageTable,
-    InPlaceSource,
     SelectedSource,
     WritePixels,
 )
@@ -37,7 +36,6 @@ __all__ = [
     "ImageDescription",
     "ImageSource",
     "ImageTable",
-    "InPlaceSource",
     "OmeArrowFolder",
     "OmeZarrFolder",
     "ParquetSource",

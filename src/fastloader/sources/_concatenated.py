@@ -19,7 +19,6 @@ from fastloader.sources._protocol import (
     ColumnValues,
     ImageSource,
     ImageTable,
-    InPlaceSource,
     WritePixels,
 )
 
@@ -84,12 +83,6 @@ class ConcatenatedSource:
     def column_names(self) -> tuple[str, ...]:
         """Columns that hold no images."""
         return self._sources[0].column_names
-
-    @property
-    def makes_in_place(self) -> bool:
-        """Whether the first source does: all are of one kind."""
-        first = self._sources[0]
-        return isinstance(first, InPlaceSource) and first.makes_in_place
 
     def read_table(self) -> ImageTable:
         """Return sizes and pixel types of all images, checked as far as they can be.

@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from fastloader.shm import MemoryWriter
+from fastloader.shm import ArrayWriter, MemoryWriter
 from fastloader.sources._jobs import run_job
 from fastloader.sources._opened_here import state_without
 from fastloader.sources._protocol import ImageTable, WritePixels
@@ -29,9 +29,10 @@ _BYTES_PER_CHILD = 150 << 20
 """A child process takes 24 MB of its own and 12 of buffers: there are as few as keep that below a
 quarter of the pixels."""
 _SCRATCH_SHARE = 16
-"""Images are decoded into memory that is used again and written from there, which takes 0.8 to 0.9
-of the time that decoding into fresh shared pages takes: each of those is a page fault. Where that
-memory of all cores were more than a sixteenth of all pixels, they are decoded in place."""
+"""For a memory file, images are decoded into memory that is used again and written from there,
+which takes 0.8 to 0.9 of the time that decoding into fresh shared pages takes: each of those is a
+page fault. Where that memory of all cores were more than a sixteenth of all pixels, they are
+decoded in place. So they are in memory of this process, which may be in huge pages."""
 _PART_BYTES = 4 << 20
 """Stays in the cache of processors, from which the parent of a child takes it."""
 _ALIGNMENT_BYTES = 16
@@ -138,9 +139,12 @@ class _DecodeJob:
         self._write = write
         self._channels = channels
         scratch_bytes = int(sizes_bytes.max()) * num_cores
-        self._in_place = isinstance(
-            write, MemoryWriter
-        ) and scratch_bytes * _SCRATCH_SHARE > int(sizes_bytes.sum())
+        takes_too_much = scratch_bytes * _SCRATCH_SHARE > int(sizes_bytes.sum())
+        self._in_place: ArrayWriter | MemoryWriter | None = None
+        if isinstance(write, ArrayWriter) or (
+            isinstance(write, MemoryWriter) and takes_too_much
+        ):
+            self._in_place = write
         self._starts = _part_starts(sizes_bytes, num_cores)
         codes = decoder.read_table().dtype_codes[rows]
         is_other = np.diff(codes, append=codes[-1:]) != 0
@@ -150,7 +154,7 @@ class _DecodeJob:
         self._scratch = threading.local()
 
     def __getstate__(self) -> dict[str, Any]:
-        return state_without(self, "_scratch", "_write")
+        return state_without(self, "_scratch", "_write", "_in_place")
 
     @property
     def num_parts(self) -> int:
@@ -174,8 +178,8 @@ class _DecodeJob:
         for at in self._images_of(part):
             offset = int(self._offsets[at])
             shape, dtype = self._kind(at)
-            if self._in_place and isinstance(self._write, MemoryWriter):
-                out = self._write.view(offset, shape, dtype)
+            if self._in_place is not None:
+                out = self._in_place.view(offset, shape, dtype)
                 self._decoder.decode(int(self._rows[at]), out, self._channels)
             else:
                 out = self._scratch_array(shape, dtype)

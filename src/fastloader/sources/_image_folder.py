@@ -180,11 +180,6 @@ class ImageFolder(ABC):
         columns = {name: pa.array(self.read_column(name)) for name in wanted}
         return matching_rows(pa.table(columns), condition, self.where)
 
-    @property
-    def makes_in_place(self) -> bool:
-        """True: children write small images themselves, and large ones need no copy."""
-        return True
-
     def read_images(
         self,
         rows: Integers,

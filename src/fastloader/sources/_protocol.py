@@ -17,7 +17,6 @@ __all__ = [
     "GroupedSource",
     "ImageSource",
     "ImageTable",
-    "InPlaceSource",
     "SelectedSource",
     "WritePixels",
 ]
@@ -28,7 +27,8 @@ ColumnValues: TypeAlias = npt.NDArray[Any] | list[Any]
 WritePixels: TypeAlias = Callable[[int, npt.NDArray[Any]], None]
 """Puts contiguous pixels at a position in memory, counted in bytes.
 
-A `fastloader.shm.MemoryWriter` also lets a source make them where they stay."""
+An `ArrayWriter` or `MemoryWriter` of `fastloader.shm` also lets a source make them where they
+stay."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,16 +145,6 @@ class SelectedSource(Protocol):
     @property
     def selection(self) -> str:
         """Text that is the same for the same choice, whatever the images hold by now."""
-        ...
-
-
-@runtime_checkable
-class InPlaceSource(Protocol):
-    """A source that can do more with a `fastloader.shm.MemoryWriter` than call it."""
-
-    @property
-    def makes_in_place(self) -> bool:
-        """Whether it makes images where they stay, in this process or in children of it."""
         ...
 
 

@@ -11,6 +11,7 @@ import torch
 
 from fastloader._machine import read_machine
 from fastloader.errors import SettingsError, ShapeError
+from fastloader.shm import ArrayWriter
 from fastloader.sources import (
     ChannelDescription,
     ColumnValues,
@@ -113,14 +114,10 @@ class SourceRows:
         has_image = table.has_image[rows]
         content = np.empty(int(sizes.sum()), np.uint8)
 
-        def write(offset_bytes: int, array: npt.NDArray[Any]) -> None:
-            target = content[offset_bytes : offset_bytes + array.nbytes]
-            target[...] = array.reshape(-1).view(np.uint8)
-
         self._source.read_images(
             rows[has_image],
             offsets[has_image],
-            write,
+            ArrayWriter(content),
             num_threads=read_machine().rank_cpus,
         )
         images: list[Image | None] = []

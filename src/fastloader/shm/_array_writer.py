@@ -1,0 +1,48 @@
+"""Writes arrays into memory of this process."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["ArrayWriter"]
+
+
+class ArrayWriter:
+    """Puts arrays at positions in a block of bytes.
+
+    Calling it copies an array that exists already; `view` lets the bytes be made where they
+    stay.
+
+    **Threads:** any number, each at positions of its own.
+    """
+
+    def __init__(self, block: npt.NDArray[np.uint8]) -> None:
+        """Write to a block, which stays the caller's.
+
+        Args:
+            block: Written to, contiguous.
+        """
+        self._block = block
+
+    def __call__(self, offset_bytes: int, array: npt.NDArray[Any]) -> None:
+        """Copy an array into the block.
+
+        Args:
+            offset_bytes: Position of its first byte.
+            array: Contiguous, any dtype.
+        """
+        target = self._block[offset_bytes : offset_bytes + array.nbytes]
+        target[...] = array.reshape(-1).view(np.uint8)
+
+    def view(
+        self, offset_bytes: int, shape: tuple[int, ...], dtype: np.dtype[Any]
+    ) -> npt.NDArray[Any]:
+        """Return a part of the block as an array to write to.
+
+        Args:
+            offset_bytes: Position of its first byte.
+            shape: Sizes, all inside the block.
+            dtype: Type of the elements.
+        """
+        return np.ndarray(shape, dtype, self._block, offset_bytes)
