@@ -134,6 +134,8 @@ def test_a_column_of_the_metadata_can_be_named():
         pytest.param([[0.5, 0.4]], {}, "add up to 1", id="too little"),
         pytest.param([[1.2, -0.2]], {}, "above 0", id="negative"),
         pytest.param([[]], {}, "add up", id="none"),
+        pytest.param([0.5], {}, "must be a list of numbers, but got 0.5", id="a number"),
+        pytest.param([["a", "b"]], {}, "must be a list of numbers", id="words"),
         pytest.param([[0.99, 0.01]], {}, "part empty", id="too small a part"),
         pytest.param([[0.2] * 5], {}, "4 samples cannot be split into 5", id="too many"),
         pytest.param([[0.5, 0.5]], {"groups": [1] * 4}, "1 groups", id="one group"),
@@ -150,3 +152,14 @@ def test_a_column_of_the_metadata_can_be_named():
 def test_impossible_splits_are_explained(arguments, options, message):
     with pytest.raises(SettingsError, match=message):
         split(Table("wxyz"), *arguments, seed=0, **options)
+
+
+@pytest.mark.parametrize("seed", [None, -1, 1.5, "a"])
+def test_a_split_needs_a_seed(seed):
+    with pytest.raises(SettingsError, match="seed must be a whole number from 0"):
+        split(range(10), [0.5, 0.5], seed=seed)
+
+
+def test_what_has_no_length_cannot_be_split():
+    with pytest.raises(SettingsError, match="range_iterator has no length"):
+        split(iter(range(10)), [0.5, 0.5], seed=0)

@@ -112,12 +112,12 @@ def create_loaders(
         >>> [len(batch) for batch in loaders.train], loaders.validation.dataset.indices
         ([4, 4], [0, 9])
     """
-    if len(fractions) not in {2, 3}:
+    part, *others = split(dataset, fractions, seed=seed, stratify=stratify, groups=groups)
+    if len(others) not in {1, 2}:
         raise SettingsError(
             "fractions are those of training and validation, and perhaps test, but got "
             f"{list(fractions)}."
         )
-    part, *others = split(dataset, fractions, seed=seed, stratify=stratify, groups=groups)
     training = train_loader(
         part if train_view is None else train_view(part),
         batch_size,

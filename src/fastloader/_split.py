@@ -1,5 +1,6 @@
 """Split a dataset into parts: at random, by label, or by group."""
 
+import operator
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
@@ -41,26 +42,27 @@ def split(
         For each fraction a `Subset`, its indices in ascending order.
 
     Raises:
-        SettingsError: If the fractions make no parts, a part would be empty, or labels or
-            groups are not as many as the samples.
+        SettingsError: If the fractions make no parts, a part would be empty, labels or groups
+            are not as many as the samples, or the dataset has no length.
 
     Examples:
         >>> train, validation = split(range(10), [0.8, 0.2], seed=0)
         >>> len(train), len(validation), set(train) & set(validation)
         (8, 2, set())
     """
-    shares = np.array(fractions, np.float64)
-    if shares.ndim != 1 or not (shares > 0).all() or not np.isclose(shares.sum(), 1, atol=1e-6):
+    shares = _as_shares(fractions)
+    generator = np.random.default_rng(_as_seed(seed))
+    try:
+        size = len(dataset)
+    except TypeError as error:
         raise SettingsError(
-            f"fractions must be above 0 and add up to 1, but got {list(fractions)}."
-        )
-    shares /= shares.sum()
-    size = len(dataset)
+            f"{type(dataset).__name__} has no length, and only what has one can be split: give "
+            "a map-style dataset or a sequence."
+        ) from error
     if size < len(shares):
         raise SettingsError(
             f"{size} samples cannot be split into {len(shares)} parts: none may be empty."
         )
-    generator = np.random.default_rng(seed)
     labels = _codes(dataset, stratify, "stratify")
     if groups is None:
         parts = _split_samples(labels, shares, generator)
@@ -73,6 +75,40 @@ def split(
             f"{sizes.tolist()}): use larger fractions or fewer parts."
         )
     return [Subset(dataset, np.flatnonzero(parts == k).tolist()) for k in range(len(shares))]
+
+
+def _as_shares(fractions: Any) -> _Floats:
+    """Return the size of each part.
+
+    Raises:
+        SettingsError: If they make no parts.
+    """
+    try:
+        shares = np.array(list(fractions), np.float64)
+    except (TypeError, ValueError) as error:
+        raise SettingsError(
+            f"fractions must be a list of numbers, but got {fractions!r}."
+        ) from error
+    if shares.ndim != 1 or not (shares > 0).all() or not np.isclose(shares.sum(), 1, atol=1e-6):
+        raise SettingsError(
+            f"fractions must be above 0 and add up to 1, but got {fractions!r}."
+        )
+    return np.asarray(shares / shares.sum())
+
+
+def _as_seed(seed: Any) -> int:
+    """Return the seed.
+
+    Raises:
+        SettingsError: If it is no whole number from 0: without one, each call would split anew.
+    """
+    try:
+        number = operator.index(seed)
+    except TypeError:
+        number = -1
+    if number < 0:
+        raise SettingsError(f"seed must be a whole number from 0, but got {seed!r}.")
+    return number
 
 
 def _codes(dataset: Any, column: Any, name: str) -> _Ints:

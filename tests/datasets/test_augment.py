@@ -359,6 +359,22 @@ def test_what_is_no_image_is_refused_with_advice():
         Augment([("text", 1)], RandomFlip(), field=0)[0]
 
 
+@pytest.mark.parametrize(
+    ("transforms", "options", "message"),
+    [
+        (None, {}, "transforms must be a callable or several, but got None"),
+        (RandomFlip, {}, r"the class RandomFlip, .*: write RandomFlip\(\)"),
+        ([RandomFlip], {}, r"the class RandomFlip, .*: write RandomFlip\(\)"),
+        ([], {"seed": "a"}, "seed must be a whole number or None, but got 'a'"),
+        ([], {"seed": 1.5}, "seed must be a whole number or None"),
+    ],
+    ids=range(5),
+)
+def test_a_wrong_argument_is_named(transforms, options, message):
+    with pytest.raises(SettingsError, match=message):
+        Augment(Opaque(), transforms, **options)
+
+
 def test_what_cannot_be_called_is_refused():
     with pytest.raises(SettingsError, match="got 5 among them"):
         Augment(Opaque(), [RandomFlip(), 5])

@@ -186,11 +186,17 @@ def test_a_scaled_image_stays_between_its_least_and_greatest_value(size, to):
 
 
 @pytest.mark.parametrize(
-    "scales", [[], [0.0], [-1.0], [(0, 4)], [float("nan")], [float("inf")], [(4.5, 4)], ["a"]]
+    "scales",
+    [[], [0.0], [-1.0], [(0, 4)], [float("nan")], [float("inf")], [(4.5, 4)], ["a"], 0.5, None],
 )
 def test_a_scale_must_be_a_size(scales):
     with pytest.raises(SettingsError, match="scales must be"):
         MultiScale(cells(), scales)
+
+
+def test_what_are_no_statistics_is_an_error():
+    with pytest.raises(SettingsError, match="statistics must be ChannelStatistics, but got 3"):
+        MultiScale(cells(), [1.0], statistics=3)
 
 
 def test_images_without_an_axis_of_channels_are_an_error():

@@ -14,7 +14,7 @@ from torch.utils.data import IterableDataset, TensorDataset, default_collate
 
 from fastloader import FastLoader
 from fastloader.datasets import ChannelStatistics, DatasetWrapper, Standardize, standardize
-from fastloader.errors import StatisticsError
+from fastloader.errors import SettingsError, StatisticsError
 
 
 class Pair(NamedTuple):
@@ -174,6 +174,20 @@ def test_other_channels_than_those_of_the_statistics_are_an_error(shape):
 
     with pytest.raises(StatisticsError, match="3 channels on axis 0"):
         standardize(torch.zeros(shape), statistics)
+
+
+@pytest.mark.parametrize("statistics", [3, None, "stats.json", ((0.5,), (0.5,))], ids=repr)
+@pytest.mark.parametrize(
+    "use",
+    [
+        Standardize,
+        lambda images, statistics: standardize(torch.from_numpy(images), statistics),
+    ],
+    ids=["wrapper", "function"],
+)
+def test_what_are_no_statistics_is_an_error_with_advice(use, statistics):
+    with pytest.raises(SettingsError, match=r"but got .*ChannelStatistics.of\(dataset\)"):
+        use(images_of(np.uint8), statistics)
 
 
 def test_a_wrapper_pickles_and_wraps():

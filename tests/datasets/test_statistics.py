@@ -512,6 +512,8 @@ def test_statistics_of_other_channels_do_not_merge():
 
     with pytest.raises(StatisticsError, match="channel_axis=0"):
         first.merge(second)
+    with pytest.raises(StatisticsError, match="to merge with, but got 3"):
+        first.merge(3)
 
 
 GOOD = json.loads(ChannelStatistics.of_images(np.arange(8.0).reshape(2, 1, 2, 2)).to_json())

@@ -70,3 +70,18 @@ def test_wrong_weights_are_named(weights):
 def test_a_choice_of_nothing_is_refused():
     with pytest.raises(SettingsError, match="at least one"):
         OneOf()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Chain(RandomFlip(), abs),
+        lambda: Chain([RandomFlip()]),
+        lambda: OneOf(RandomFlip),
+        lambda: Sometimes(abs),
+    ],
+    ids=["a function", "a list", "a class", "sometimes"],
+)
+def test_parts_must_be_transforms(make):
+    with pytest.raises(SettingsError, match=r"takes transforms of fastloader\.transforms"):
+        make()

@@ -230,11 +230,19 @@ def test_a_pixel_that_is_not_a_number_stays_in_its_place():
         (lambda: RandomQuarterTurn(()), "from 0 to 3"),
         (lambda: RandomCrop(0), "size must be a whole number of pixels"),
         (lambda: RandomCrop((3, 3, 3)), "size must be a whole number of pixels"),
-        (lambda: RandomCrop(3, padding=-1), "padding must not be negative"),
+        (
+            lambda: RandomCrop(3, padding=-1),
+            "padding must be a whole number of at least 0, but got -1",
+        ),
+        (lambda: RandomCrop(3, padding=1.5), "padding must be a whole number"),
+        (lambda: RandomCrop(3, fill="mean"), "fill must be a number"),
+        (lambda: RandomFlip(None), "horizontal must be from 0 to 1, but got None"),
+        (lambda: RandomQuarterTurn(2), "from 0 to 3, but got 2"),
+        (lambda: RandomResizedCrop(8, area=0.5), r"area must be a pair \(low, high\)"),
         (lambda: RandomResizedCrop(8, area=(0.0, 1.0)), "area must lie above 0"),
         (lambda: RandomResizedCrop(8, ratio=(2.0, 1.0)), "low <= high"),
     ],
-    ids=range(8),
+    ids=range(13),
 )
 def test_a_wrong_argument_is_named(make, message):
     with pytest.raises(SettingsError, match=message):

@@ -171,6 +171,24 @@ def test_blur_sums_pixels_by_weight_and_repeats_those_at_the_edge(sigma):
     assert torch.allclose(blurred, expected)
 
 
+def test_a_blur_spreads_what_is_not_a_number_no_farther_than_it_reaches():
+    image = torch.zeros(1, 1, 40, 41)
+    image[0, 0, 20, 20] = torch.nan
+
+    blurred = GaussianBlur(1.0)(image, draws())
+
+    assert blurred.isnan().sum() == 9**2  # four pixels to each side
+
+
+def test_a_blur_of_a_large_image_is_that_of_its_parts():
+    image = torch.rand(1, 300, 200)  # more than is summed at once
+
+    blurred = GaussianBlur(1.0)(image, draws())
+
+    part = GaussianBlur(1.0)(image[:, 50:150], draws())
+    assert torch.equal(blurred[:, 60:140], part[:, 10:90])
+
+
 def test_no_blur_is_no_change():
     image = standardized()
 

@@ -247,6 +247,27 @@ def test_as_many_draws_as_images_are_needed():
         RandomFlip()(images(3), Draws.of(1, 0, [1, 2]))
 
 
+@pytest.mark.parametrize("image", [[[1.0]], "cell.tif", None], ids=repr)
+def test_what_is_no_image_is_refused(image):
+    with pytest.raises(ShapeError, match=r"tensor or array .*, but got .*: convert it"):
+        RandomFlip()(image)
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.complex64], ids=str)
+def test_values_that_are_no_numbers_to_compute_with_are_refused(dtype):
+    with pytest.raises(ShapeError, match="whole or real numbers"):
+        RandomScale()(torch.zeros(1, 4, 4, dtype=dtype))
+
+
+@each_transform
+@pytest.mark.parametrize("dtype", [torch.uint16, torch.float32], ids=str)
+def test_images_without_channels_stay_so(transform, dtype):
+    changed = transform(torch.zeros(2, 0, 32, 33, dtype=dtype), Draws.of(1, 0, [0, 1]))
+
+    assert changed.shape[:2] == (2, 0)
+    assert changed.dtype == dtype
+
+
 def test_a_signal_without_height_is_refused():
     with pytest.raises(ShapeError, match="H, W"):
         RandomFlip()(torch.zeros(5), Draws.of(1, 0, [1]))

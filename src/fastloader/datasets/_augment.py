@@ -24,6 +24,7 @@ from fastloader.datasets._fields import (
 from fastloader.datasets._pipeline import Pipeline, as_one
 from fastloader.datasets._wrapper import DatasetWrapper
 from fastloader.errors import SettingsError
+from fastloader.transforms import Transform
 from fastloader.typing import Batch, Sample
 
 __all__ = ["Augment"]
@@ -61,6 +62,9 @@ class Augment(DatasetWrapper):
         global_rng: Seed the global generators of Python, NumPy and torch (CPU) around each
             call of a foreign callable, and put their states back.
 
+    Raises:
+        SettingsError: If a transform cannot be called with an image, or the seed is no number.
+
     Examples:
         >>> from fastloader.transforms import RandomFlip
         >>> dataset = Augment([torch.arange(4.0).reshape(1, 2, 2)], RandomFlip(), seed=3)
@@ -82,7 +86,7 @@ class Augment(DatasetWrapper):
     ) -> None:
         super().__init__(dataset, field=field)
         self.transforms = _as_callables(transforms)
-        self.seed = seed
+        self.seed = _as_seed(seed)
         self.training = training
         self.epoch = 0
         self.labels = labels
@@ -201,13 +205,46 @@ class Augment(DatasetWrapper):
 
 
 def _as_callables(transforms: Any) -> tuple[Callable[..., Any], ...]:
-    several = (transforms,) if callable(transforms) else tuple(transforms)
+    """Return the transforms as a tuple.
+
+    Raises:
+        SettingsError: If one cannot be called with an image.
+    """
+    if callable(transforms):
+        several = (transforms,)
+    elif isinstance(transforms, Iterable):
+        several = tuple(transforms)
+    else:
+        raise SettingsError(
+            f"transforms must be a callable or several, but got {transforms!r}."
+        )
     for transform in several:
+        if isinstance(transform, type) and issubclass(transform, Transform):
+            raise SettingsError(
+                f"transforms holds the class {transform.__name__}, but must hold what it makes: "
+                f"write {transform.__name__}()."
+            )
         if not callable(transform):
             raise SettingsError(
                 f"transforms must be a callable or several, but got {transform!r} among them."
             )
     return several
+
+
+def _as_seed(seed: Any) -> int | None:
+    """Return the seed.
+
+    Raises:
+        SettingsError: If it is no whole number.
+    """
+    if seed is None:
+        return None
+    try:
+        return operator.index(seed)
+    except TypeError as error:
+        raise SettingsError(
+            f"seed must be a whole number or None, but got {seed!r}."
+        ) from error
 
 
 def _num_streams(dataset: Any) -> int:

@@ -15,7 +15,7 @@ from fastloader.datasets._fields import (
     get_field,
     replace_field,
 )
-from fastloader.datasets._standardize import standardize
+from fastloader.datasets._standardize import check_statistics, standardize
 from fastloader.datasets._statistics import ChannelStatistics
 from fastloader.datasets._wrapper import DatasetWrapper
 from fastloader.errors import SettingsError, ShapeError
@@ -55,7 +55,7 @@ class MultiScale(DatasetWrapper):
             or a list of fields. Each pixel takes the label of the nearest one.
 
     Raises:
-        SettingsError: If a scale is no size.
+        SettingsError: If a scale is no size, or `statistics` are none.
 
     Examples:
         >>> dataset = MultiScale([torch.zeros(1, 8, 8)], [1.0, 0.5, (2, 2)])
@@ -73,14 +73,12 @@ class MultiScale(DatasetWrapper):
         labels: Field | list[Field] = None,
     ) -> None:
         super().__init__(dataset, field=field)
+        _check_scales(scales)
+        if statistics is not None:
+            check_statistics(statistics)
         self.scales = tuple(scales)
         self.statistics = statistics
         self.labels = labels
-        if not self.scales or not all(map(_is_scale, self.scales)):
-            raise SettingsError(
-                "scales must be factors above 0, or sizes in whole pixels such as (64, 64), but "
-                f"got {list(scales)}."
-            )
 
     def transform_sample(self, sample: Sample, index: Any) -> Sample:  # noqa: ARG002
         """Return the sample as it is.
@@ -169,6 +167,19 @@ def _resize_labels(labels: torch.Tensor, size: tuple[int, ...]) -> torch.Tensor:
         centres = (torch.arange(new, device=labels.device) + 0.5) * (old / new)
         labels = labels.index_select(axis, centres.long().clamp_(max=old - 1))
     return labels
+
+
+def _check_scales(scales: Any) -> None:
+    """Check what images are to be brought to.
+
+    Raises:
+        SettingsError: If it is no list, or a scale is no size.
+    """
+    if not isinstance(scales, Sequence) or not scales or not all(map(_is_scale, scales)):
+        raise SettingsError(
+            "scales must be a list of factors above 0, or of sizes in whole pixels such as "
+            f"(64, 64), but got {scales!r}."
+        )
 
 
 def _is_scale(scale: Any) -> bool:

@@ -10,9 +10,9 @@ from fastloader._buffers import empty_batch
 from fastloader.datasets._fields import Field
 from fastloader.datasets._statistics import ChannelStatistics
 from fastloader.datasets._wrapper import DatasetWrapper
-from fastloader.errors import StatisticsError
+from fastloader.errors import SettingsError, StatisticsError
 
-__all__ = ["Standardize", "standardize"]
+__all__ = ["Standardize", "check_statistics", "standardize"]
 
 # Values of these do not all fit into float32: they are centred first and then rounded.
 _WIDE = {torch.float64, torch.int32, torch.int64, torch.uint32, torch.uint64}
@@ -33,6 +33,9 @@ class Standardize(DatasetWrapper):
         statistics: Those of the training images, also for validation and test.
         field: Where the image is in a sample; see `DatasetWrapper`.
 
+    Raises:
+        SettingsError: If `statistics` are none.
+
     Examples:
         >>> images = [torch.full((1, 2, 2), value) for value in (1.0, 3.0)]
         >>> Standardize(images, ChannelStatistics.of(images))[1].unique()
@@ -43,6 +46,7 @@ class Standardize(DatasetWrapper):
         self, dataset: Any, statistics: ChannelStatistics, *, field: Field = None
     ) -> None:
         super().__init__(dataset, field=field)
+        check_statistics(statistics)
         self.statistics = statistics
 
     def transform_images(self, images: torch.Tensor, _indices: Sequence[Any]) -> torch.Tensor:
@@ -52,6 +56,22 @@ class Standardize(DatasetWrapper):
             images: Shape (N, ...).
         """
         return standardize(images, self.statistics)
+
+
+def check_statistics(statistics: object) -> None:
+    """Check what images are to be standardized by.
+
+    Args:
+        statistics: What the caller gave.
+
+    Raises:
+        SettingsError: If it is no `ChannelStatistics`.
+    """
+    if not isinstance(statistics, ChannelStatistics):
+        raise SettingsError(
+            f"statistics must be ChannelStatistics, but got {statistics!r}: take them by "
+            "ChannelStatistics.of(dataset), or read them by ChannelStatistics.load(path)."
+        )
 
 
 def standardize(images: torch.Tensor, statistics: ChannelStatistics) -> torch.Tensor:
@@ -68,7 +88,9 @@ def standardize(images: torch.Tensor, statistics: ChannelStatistics) -> torch.Te
 
     Raises:
         StatisticsError: If the images have other channels than the statistics.
+        SettingsError: If `statistics` are none.
     """
+    check_statistics(statistics)
     axis = statistics.channel_axis
     if axis is not None and (
         images.ndim < axis + 2 or images.shape[axis + 1] != statistics.num_channels

@@ -189,8 +189,12 @@ class ChannelStatistics:
             other: Statistics of the same channels.
 
         Raises:
-            StatisticsError: If the channels are not the same.
+            StatisticsError: If the channels are not the same, or it is something else.
         """
+        if not isinstance(other, ChannelStatistics):
+            raise StatisticsError(
+                f"Expected ChannelStatistics to merge with, but got {other!r}."
+            )
         if self.channel_axis != other.channel_axis:
             raise StatisticsError(
                 f"Expected statistics with channel_axis={self.channel_axis}, but got "

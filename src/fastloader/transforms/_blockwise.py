@@ -89,6 +89,8 @@ class BlockwiseTransform(IntensityTransform):
         return images
 
     def _write(self, images: torch.Tensor, draws: Draws, out: torch.Tensor) -> None:
+        if not out.numel():
+            return
         dtype = computing_dtype(images.dtype)
         change = self.change(images[:0].to(dtype), draws)
 

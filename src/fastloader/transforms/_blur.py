@@ -111,7 +111,7 @@ def _summed_rows(images: list[NDArray[Any]], factors: NDArray[Any]) -> NDArray[A
     padded[:, :, :radius] = padded[:, :, radius : radius + 1]
     padded[:, :, end:] = padded[:, :, end - 1 : end]
     summed = np.empty((len(images), channels, height, width), padded.dtype)
-    lines = summed.reshape(len(images), channels, -1)
+    lines = summed.reshape(len(images), channels, height * width)
     of_image, of_channel, of_row, of_pixel = padded.strides
     shifted: NDArray[Any] = np.ndarray(
         (len(images), channels, factors.shape[1], lines.shape[2]),

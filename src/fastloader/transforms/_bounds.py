@@ -1,5 +1,6 @@
 """Checks of the numbers that transforms are made with, once, where they enter."""
 
+from numbers import Integral, Real
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -8,7 +9,15 @@ from numpy.typing import NDArray
 from fastloader._keyed import Draws
 from fastloader.errors import SettingsError
 
-__all__ = ["Bounds", "check_bounds", "check_probability", "check_size", "draw_between"]
+__all__ = [
+    "Bounds",
+    "check_bounds",
+    "check_number",
+    "check_probability",
+    "check_size",
+    "check_whole",
+    "draw_between",
+]
 
 Bounds: TypeAlias = float | tuple[float, float]
 """A range to draw from, evenly, as (low, high); or one number that is always taken."""
@@ -53,7 +62,7 @@ def draw_between(draws: Draws, bounds: Bounds, num: int | None = None) -> NDArra
     return np.asarray(draws.uniform(low, high, num))
 
 
-def check_probability(name: str, probability: float) -> None:
+def check_probability(name: str, probability: Any) -> None:
     """Check a probability or a share.
 
     Args:
@@ -63,7 +72,7 @@ def check_probability(name: str, probability: float) -> None:
     Raises:
         SettingsError: If it is not from 0 to 1.
     """
-    if not 0 <= probability <= 1:
+    if not isinstance(probability, Real) or not 0 <= float(probability) <= 1:
         raise SettingsError(f"{name} must be from 0 to 1, but got {probability!r}.")
 
 
@@ -78,9 +87,40 @@ def check_size(name: str, size: int | tuple[int, int]) -> tuple[int, int]:
         SettingsError: If it is not one or two whole numbers of at least 1.
     """
     pair: tuple[Any, ...] = tuple(size) if isinstance(size, tuple | list) else (size, size)
-    if len(pair) != 2 or not all(isinstance(n, int) and n >= 1 for n in pair):
+    if len(pair) != 2 or not all(isinstance(n, Integral) and int(n) >= 1 for n in pair):
         raise SettingsError(
             f"{name} must be a whole number of pixels or a pair (height, width), at least 1, "
             f"but got {size!r}."
         )
     return pair[0], pair[1]
+
+
+def check_number(name: str, number: Any) -> None:
+    """Check a value of a pixel.
+
+    Args:
+        name: Name of the argument, for the message.
+        number: The number to check.
+
+    Raises:
+        SettingsError: If it is no number.
+    """
+    if not isinstance(number, Real):
+        raise SettingsError(f"{name} must be a number, but got {number!r}.")
+
+
+def check_whole(name: str, number: Any, lowest: int) -> None:
+    """Check a number of things.
+
+    Args:
+        name: Name of the argument, for the message.
+        number: The number to check.
+        lowest: Smallest value allowed.
+
+    Raises:
+        SettingsError: If it is not a whole number, or smaller.
+    """
+    if not isinstance(number, Integral) or int(number) < lowest:
+        raise SettingsError(
+            f"{name} must be a whole number of at least {lowest}, but got {number!r}."
+        )

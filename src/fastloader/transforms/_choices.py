@@ -30,6 +30,7 @@ class Chain(Transform):
 
     def __init__(self, *transforms: Transform) -> None:
         object.__setattr__(self, "transforms", transforms)
+        _check_parts("Chain", transforms)
 
     def __repr__(self) -> str:
         return f"Chain({', '.join(map(repr, self.transforms))})"
@@ -72,6 +73,7 @@ class OneOf(Transform):
     def __init__(self, *transforms: Transform, weights: Sequence[float] | None = None) -> None:
         object.__setattr__(self, "transforms", transforms)
         object.__setattr__(self, "weights", None if weights is None else tuple(weights))
+        _check_parts("OneOf", transforms)
         if not transforms:
             raise SettingsError("OneOf needs at least one transform.")
         chances = self._chances()
@@ -133,6 +135,7 @@ class Sometimes(Transform):
     """Probability that an image is changed."""
 
     def __post_init__(self) -> None:
+        _check_parts("Sometimes", [self.transform])
         check_probability("probability", self.probability)
 
     def apply(self, images: torch.Tensor, draws: Draws) -> torch.Tensor:
@@ -164,6 +167,20 @@ class Sometimes(Transform):
         if not len(others):
             return changed
         return _merged(images, [(chosen, changed), (others, _taken(images, others))])
+
+
+def _check_parts(name: str, transforms: Sequence[object]) -> None:
+    """Check what a transform is to be made of.
+
+    Raises:
+        SettingsError: If one of them is no transform.
+    """
+    for transform in transforms:
+        if not isinstance(transform, Transform):
+            raise SettingsError(
+                f"{name} takes transforms of fastloader.transforms, such as RandomFlip(), but "
+                f"got {transform!r}: give other callables to Augment."
+            )
 
 
 def _taken(images: torch.Tensor, chosen: NDArray[np.int64]) -> torch.Tensor:

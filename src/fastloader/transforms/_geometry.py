@@ -10,7 +10,12 @@ from numpy.typing import NDArray
 from fastloader._keyed import Draws
 from fastloader.errors import SettingsError, ShapeError
 from fastloader.transforms._blocks import work_through
-from fastloader.transforms._bounds import check_probability, check_size
+from fastloader.transforms._bounds import (
+    check_number,
+    check_probability,
+    check_size,
+    check_whole,
+)
 from fastloader.transforms._pixels import as_dtype, as_movable, empty_images
 from fastloader.transforms._transform import GeometricTransform
 from fastloader.transforms._windows import cut_windows
@@ -54,7 +59,8 @@ class RandomQuarterTurn(GeometricTransform):
     twice as likely. Images that are not square need ``(0, 2)``."""
 
     def __post_init__(self) -> None:
-        if not self.turns or not set(self.turns) <= {0, 1, 2, 3}:
+        is_several = isinstance(self.turns, tuple | list)
+        if not is_several or not self.turns or not set(self.turns) <= {0, 1, 2, 3}:
             raise SettingsError(
                 f"turns must hold numbers of quarter turns from 0 to 3, but got {self.turns}."
             )
@@ -93,8 +99,8 @@ class RandomCrop(GeometricTransform):
 
     def __post_init__(self) -> None:
         check_size("size", self.size)
-        if self.padding < 0:
-            raise SettingsError(f"padding must not be negative, but got {self.padding}.")
+        check_whole("padding", self.padding, 0)
+        check_number("fill", self.fill)
 
     def apply(self, images: torch.Tensor, draws: Draws) -> torch.Tensor:
         """Pad and cut; see `Transform.apply`.

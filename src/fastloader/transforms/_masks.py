@@ -8,9 +8,8 @@ import torch
 from numpy.typing import NDArray
 
 from fastloader._keyed import Draws
-from fastloader.errors import SettingsError
 from fastloader.transforms._blocks import work_through
-from fastloader.transforms._bounds import check_probability, check_size
+from fastloader.transforms._bounds import check_probability, check_size, check_whole
 from fastloader.transforms._pixels import Fill, as_movable, check_fill, empty_images, fill_value
 from fastloader.transforms._transform import Transform
 
@@ -107,7 +106,7 @@ class ChannelDrop(MaskTransform):
         """
         dropped = draws.chance(self.probability, shape[1])
         survivor = draws.integers(0, shape[1])
-        if self.keep_one:
+        if self.keep_one and shape[1]:
             empty = np.flatnonzero(dropped.all(axis=1))
             dropped[empty, survivor[empty]] = False
         return dropped[:, :, None, None]
@@ -130,8 +129,7 @@ class Cutout(MaskTransform):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_size("size", self.size)
-        if self.num_holes < 1:
-            raise SettingsError(f"num_holes must be 1 or more, but got {self.num_holes}.")
+        check_whole("num_holes", self.num_holes, 1)
 
     def mask(self, shape: torch.Size, draws: Draws) -> NDArray[np.bool_]:
         """Mask rectangles; see `MaskTransform.mask`.

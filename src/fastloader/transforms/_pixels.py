@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 
 from fastloader._buffers import allocating_scratch, empty_batch
-from fastloader.errors import SettingsError
+from fastloader.errors import SettingsError, ShapeError
 from fastloader.transforms._blocks import num_at_once
 
 __all__ = [
@@ -67,7 +67,15 @@ def computing_dtype(dtype: torch.dtype) -> torch.dtype:
 
     Args:
         dtype: Any real dtype.
+
+    Raises:
+        ShapeError: If it is complex or bool.
     """
+    if dtype.is_complex or dtype is torch.bool:
+        raise ShapeError(
+            f"Expected images of whole or real numbers to compute with, but got {dtype}: "
+            "convert them, for instance by .to(torch.uint8) or .abs()."
+        )
     return torch.float32 if dtype in _NARROW else torch.float64
 
 

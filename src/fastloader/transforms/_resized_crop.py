@@ -44,6 +44,11 @@ class RandomResizedCrop(BlockwiseTransform):
 
     def __post_init__(self) -> None:
         check_size("size", self.size)
+        for name in ("area", "ratio"):
+            if not isinstance(getattr(self, name), tuple | list):
+                raise SettingsError(
+                    f"{name} must be a pair (low, high), but got {getattr(self, name)!r}."
+                )
         if check_bounds("area", self.area)[0] <= 0 or self.area[1] > 1:
             raise SettingsError(f"area must lie above 0 and up to 1, but got {self.area}.")
         if check_bounds("ratio", self.ratio)[0] <= 0:

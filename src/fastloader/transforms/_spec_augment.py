@@ -1,7 +1,6 @@
 """SpecAugment: masks over time and frequency of a spectrogram."""
 
 from dataclasses import dataclass
-from numbers import Integral
 from typing import Final, Literal, Self, TypeAlias
 
 import numpy as np
@@ -10,7 +9,7 @@ from numpy.typing import NDArray
 
 from fastloader._keyed import Draws
 from fastloader.errors import SettingsError
-from fastloader.transforms._bounds import check_probability
+from fastloader.transforms._bounds import check_probability, check_whole
 from fastloader.transforms._masks import MaskTransform, within
 from fastloader.transforms._pixels import Fill
 
@@ -83,11 +82,7 @@ class SpecAugment(MaskTransform):
             "max_time_steps",
             "num_time_masks",
         ):
-            number = getattr(self, name)
-            if not isinstance(number, Integral) or number < 0:
-                raise SettingsError(
-                    f"{name} must be 0 or more, a whole number, but got {number!r}."
-                )
+            check_whole(name, getattr(self, name), 0)
         for name in ("max_frequency_share", "max_time_share", "max_total_share"):
             check_probability(name, getattr(self, name))
 

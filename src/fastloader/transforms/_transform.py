@@ -129,9 +129,18 @@ class Transform:
 
         Returns:
             Tensor or array, as `image` is, of the same dtype.
+
+        Raises:
+            ShapeError: If it is no tensor or array of that shape.
         """
         if isinstance(image, np.ndarray):
             return np.asarray(self(as_tensor(image), draws))
+        if not isinstance(image, torch.Tensor):
+            raise ShapeError(
+                "Expected an image as a tensor or array of shape (H, W) or (C, H, W), or a batch "
+                f"(N, C, H, W), but got {type(image).__name__}: convert it, for instance by "
+                "numpy.asarray."
+            )
         images = image if image.ndim == 4 else image[None]
         if draws is None:
             words = torch.randint(-(2**63), 2**63 - 1, (len(images),))
