@@ -1,5 +1,7 @@
 """Collating into memory at hand gives what torch gives."""
 
+from collections.abc import Mapping
+
 import numpy as np
 import pytest
 import torch
@@ -8,7 +10,7 @@ from hypothesis import strategies as st
 from torch.utils.data import default_collate
 
 from fastloader._buffers import BufferPool
-from fastloader.engine._collate import collate_map_into, default_collate_into
+from fastloader.engine._collate import DefaultCollate, collate_map_into
 from tests.engine.strategies import NUMPY_DTYPES, Point, shapes, tensors
 from tests.equality import assert_same
 
@@ -19,7 +21,7 @@ def allocate(shape, dtype):
 
 
 def collate(samples):
-    return default_collate_into(samples, collate_map_into(allocate))
+    return DefaultCollate(collate_map_into(allocate))(samples)
 
 
 @st.composite
@@ -136,7 +138,7 @@ def test_an_error_is_torchs():
 def test_a_few_large_tensors_are_collated_as_torch_does(dtype, change):
     samples = [change((torch.randn(200, 200) * 9).to(dtype)) for _ in range(5)]
 
-    found = default_collate_into(samples, collate_map_into(BufferPool()))
+    found = DefaultCollate(collate_map_into(BufferPool()))(samples)
 
     assert torch.equal(found, default_collate(samples))
 
@@ -145,10 +147,46 @@ def test_large_tensors_that_do_not_fit_together_are_refused_though_their_sum_wou
     samples = [torch.zeros(200 + more, 200) for more in (0, -50, 50)]
 
     with pytest.raises(RuntimeError, match="equal size"):
-        default_collate_into(samples, collate_map_into(BufferPool()))
+        DefaultCollate(collate_map_into(BufferPool()))(samples)
 
 
 def test_large_tensors_with_gradients_keep_them():
     samples = [torch.ones(200, 200), torch.ones(200, 200, requires_grad=True)]
 
-    assert default_collate_into(samples, collate_map_into(BufferPool())).requires_grad
+    assert DefaultCollate(collate_map_into(BufferPool()))(samples).requires_grad
+
+
+class Word(dict):
+    """A kind of dictionary that somebody has a function for."""
+
+
+def count_samples(batch, *, collate_fn_map):
+    return len(batch)
+
+
+@pytest.mark.parametrize("kind", [dict, tuple, Word])
+def test_functions_that_others_have_put_into_the_table_are_asked(kind):
+    table = {**collate_map_into(allocate), kind: count_samples}
+
+    assert DefaultCollate(table)([kind(), kind()]) == 2
+
+
+def test_functions_for_abstract_kinds_are_asked_as_torch_asks_them():
+    table = {**collate_map_into(allocate), Mapping: count_samples}
+
+    assert DefaultCollate(table)([{"image": 1}, {"image": 2}]) == 2
+
+
+@pytest.mark.parametrize(
+    "samples",
+    [[(1, 2), (1,)], [{"a": 1}, {"b": 1}], [{"a": object()}], [(None,), (None,)]],
+    ids=["lengths", "keys", "kind", "none"],
+)
+def test_errors_are_those_of_torch(samples):
+    with pytest.raises(Exception) as expected:  # noqa: PT011 - whatever torch raises
+        default_collate(samples)
+
+    with pytest.raises(type(expected.value)) as found:
+        collate(samples)
+
+    assert str(found.value) == str(expected.value)

@@ -89,6 +89,77 @@ def test_a_tensor_that_was_changed_is_not_used_again(change):
     assert_same(unpack(pack(following, writer), slot), torch.full((4, 100), 3.0))
 
 
+def send_fields(writer, slot, fields, value):
+    """Make, pack and unpack a batch of tensors, as the default collate makes them."""
+    batch = {}
+    for number, (name, shape) in enumerate(fields.items()):
+        batch[name] = writer.empty(shape, torch.float32).fill_(value + number)
+    expected = {name: tensor.clone() for name, tensor in batch.items()}
+    packed = pack(batch, writer, is_as_made=True)
+    assert_same(unpack(packed, bytearray(slot)), expected)
+    return packed
+
+
+FIELDS = {"image": (4, 100), "mask": (4, 10)}
+
+
+def test_a_batch_like_the_last_one_is_packed_at_once():
+    slot = bytearray(1 << 16)
+    writer = SlotWriter(memoryview(slot))
+
+    bodies = []
+    for value in (1.0, 5.0, 9.0):
+        bodies.append(send_fields(writer, slot, FIELDS, value))
+        writer.begin()
+
+    assert bodies[0] is bodies[1] is bodies[2]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"image": (4, 100), "label": (4, 10)},
+        {"mask": (4, 100), "image": (4, 10)},
+        {"image": (3, 100), "mask": (3, 10)},
+        {"image": (4, 100)},
+        {"image": (4, 100), "mask": (4, 10), "more": (4, 1)},
+    ],
+    ids=["name", "order", "shape", "fewer", "more"],
+)
+def test_batches_of_other_fields_are_told_from_the_last_one(other):
+    slot = bytearray(1 << 16)
+    writer = SlotWriter(memoryview(slot))
+
+    for fields in (FIELDS, other, FIELDS, other):
+        send_fields(writer, slot, fields, 1.0)
+        writer.begin()
+
+
+def test_a_list_of_tensors_is_told_from_a_dictionary():
+    slot = bytearray(1 << 16)
+    writer = SlotWriter(memoryview(slot))
+    send_fields(writer, slot, FIELDS, 1.0)
+    writer.begin()
+
+    batch = [writer.empty(shape, torch.float32).fill_(2.0) for shape in FIELDS.values()]
+    batch.reverse()
+    expected = [tensor.clone() for tensor in batch]
+
+    assert_same(unpack(pack(batch, writer, is_as_made=True), bytearray(slot)), expected)
+
+
+def test_what_does_not_lie_in_the_slot_is_packed_each_time():
+    slot = bytearray(1 << 16)
+    writer = SlotWriter(memoryview(slot))
+
+    for number in (1, 2):
+        image = writer.empty((4, 100), torch.float32).fill_(number)
+        batch = {"image": image, "label": number}
+        packed = pack(batch, writer, is_as_made=True)
+        assert_same(unpack(packed, bytearray(slot)), {**batch, "image": image.clone()})
+        writer.begin()
+
+
 @given(first=batches, second=batches)
 def test_a_slot_carries_one_batch_after_the_other(first, second):
     slot = bytearray(1 << 20)

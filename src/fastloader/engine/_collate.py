@@ -14,12 +14,13 @@ from fastloader._buffers import Allocator
 from fastloader._torch_internals import collate, default_collate_fn_map
 from fastloader.typing import Batch, Sample
 
-__all__ = ["CollateMap", "collate_map_into", "default_collate_into", "install_collate_into"]
+__all__ = ["CollateMap", "DefaultCollate", "collate_map_into", "install_collate_into"]
 
 CollateMap: TypeAlias = dict[Any, Callable[..., Any]]
 
 _STOCK_TENSOR = default_collate_fn_map[torch.Tensor]
 _STOCK_ARRAY = default_collate_fn_map[np.ndarray]
+_STOCK_MODULE = collate.__module__
 
 _FEW_ELEMENTS = 1 << 15
 """Torch copies tensors of up to so many by one thread, whatever their number."""
@@ -56,9 +57,42 @@ def install_collate_into(allocate: Allocator) -> None:
     default_collate_fn_map.update(collate_map_into(allocate))
 
 
-def default_collate_into(samples: Sequence[Sample], table: CollateMap) -> Batch:
-    """Collate as `torch.utils.data.default_collate` does, with another table."""
-    return collate(samples, collate_fn_map=table)
+class DefaultCollate:
+    """`torch.utils.data.default_collate` with another table.
+
+    Dictionaries and tuples, which most samples are, are taken apart here: torch's function asks of
+    each part which of its abstract classes it is.
+
+    Args:
+        table: From `collate_map_into`, or torch's own.
+    """
+
+    def __init__(self, table: CollateMap) -> None:
+        self._table = table
+        self.is_known = all(
+            isinstance(function, _TensorCollate | _ArrayCollate)
+            or getattr(function, "__module__", None) == _STOCK_MODULE
+            for function in table.values()
+        )
+        """Whether nobody has put functions of their own into the table."""
+
+    def __call__(self, samples: Sequence[Sample]) -> Batch:
+        """Return the batch of samples."""
+        if not self.is_known:
+            return collate(samples, collate_fn_map=self._table)
+        return self._collate(samples)
+
+    def _collate(self, samples: Sequence[Any]) -> Batch:
+        first = samples[0]
+        kind = type(first)
+        function = self._table.get(kind)
+        if function is not None:
+            return function(samples, collate_fn_map=self._table)
+        if kind is dict:
+            return {key: self._collate([one[key] for one in samples]) for key in first}
+        if kind is tuple and len(set(map(len, samples))) == 1:
+            return [self._collate(column) for column in zip(*samples, strict=True)]
+        return collate(samples, collate_fn_map=self._table)
 
 
 class _TensorCollate:
@@ -79,13 +113,13 @@ class _TensorCollate:
             or first.is_nested
             or first.is_quantized
             or first.requires_grad
-            or self._is_stocks(first, len(batch))
+            or (self._stacked_bytes and self._is_stocks(first, len(batch)))
             or set(map(_DTYPE, batch)) != {dtype}
         ):
             return self._stock(batch, collate_fn_map=collate_fn_map)
         out = self._allocate((len(batch), *first.shape), dtype)
         try:
-            if _is_for_one_thread(batch):
+            if first.numel() > _FEW_ELEMENTS and _is_for_one_thread(batch):
                 arrays = [tensor.numpy() for tensor in batch]
                 np.concatenate(arrays, out=out.numpy().reshape(-1, *first.shape[1:]))
                 return out
@@ -108,11 +142,13 @@ def _is_for_one_thread(batch: Sequence[torch.Tensor]) -> bool:
 
     They spin, and where a core is taken by somebody else that takes longer than the copy. For
     smaller tensors torch uses one thread itself, and needs no arrays of them.
+
+    Args:
+        batch: Of tensors with more than a few elements.
     """
     first = batch[0]
     return (
-        first.numel() > _FEW_ELEMENTS
-        and first.nbytes * len(batch) <= _SERIAL_BYTES
+        first.nbytes * len(batch) <= _SERIAL_BYTES
         and torch.get_num_threads() > 1
         and first.dtype in _NUMPY_DTYPES
         and set(map(_SHAPE, batch)) == {first.shape}

@@ -13,7 +13,7 @@ from fastloader._isolation import BatchIsolation, DrawingHabits
 from fastloader._on_demand import OnDemand
 from fastloader._queue_state import QueueState
 from fastloader._seeding import DrawScope, draw_scope
-from fastloader.engine._collate import collate_map_into, default_collate_into
+from fastloader.engine._collate import DefaultCollate, collate_map_into
 from fastloader.engine._delivery import Deliveries, Delivery
 from fastloader.engine._fetch import (
     AllSkippedError,
@@ -135,8 +135,7 @@ class BatchMaker:
     def _collate(self) -> Callable[[Any], Any]:
         if self._plan.collate_fn is not default_collate:
             return self._plan.collate_fn
-        table = collate_map_into(self._allocate)
-        return lambda samples: default_collate_into(samples, table)
+        return DefaultCollate(collate_map_into(self._allocate))
 
     @contextmanager
     def _surroundings(self, number: int, num_samples: int) -> Iterator[None]:

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from math import prod
 from multiprocessing.reduction import ForkingPickler
+from operator import attrgetter, is_
 from sys import getrefcount
 from typing import Any, NamedTuple
 
@@ -29,12 +30,38 @@ _DTYPE_CODES = {dtype: code for code, dtype in enumerate(_DTYPES)}
 _NUMPY_DTYPES = {torch_dtype: dtype for dtype, torch_dtype in TORCH_DTYPES.items()}
 
 
-class _Made(NamedTuple):
+class _Made:
     """A tensor that was made in a slot, and what its place in the batch is unpickled from."""
 
-    tensor: torch.Tensor
-    address: int
-    reduced: tuple[Any, ...]
+    __slots__ = (
+        "address",
+        "after_bytes",
+        "before_bytes",
+        "dtype",
+        "reduced",
+        "shape",
+        "tensor",
+    )
+
+    def __init__(
+        self, tensor: torch.Tensor, base: int, offset: int, before_bytes: int, after_bytes: int
+    ) -> None:
+        self.tensor = tensor
+        self.dtype = tensor.dtype
+        self.shape = tensor.shape
+        self.address = base + offset
+        self.before_bytes = before_bytes  # of the slot that were taken before and after
+        self.after_bytes = after_bytes
+        self.reduced = _tensor_at, (offset, _DTYPE_CODES[tensor.dtype], tuple(tensor.shape))
+
+
+class _Packed(NamedTuple):
+    """A batch of tensors that were all made in the slot, as it was packed."""
+
+    kind: type
+    keys: tuple[Any, ...]
+    made: list[_Made]
+    body: bytes
 
 
 class SlotWriter:
@@ -52,16 +79,18 @@ class SlotWriter:
         self.address = 0 if slot is None else _address_of(slot)
         self.needed_bytes = 0
         self._placed: dict[tuple[int, int], int] = {}
-        self._made: dict[int, _Made] = {}  # by identity; what they hold keeps that theirs
-        self._sent: dict[tuple[Any, ...], _Made] = {}  # as they were made, by place and kind
-        self._earlier: dict[tuple[Any, ...], _Made] = {}  # the same, of the batch before
+        self._made: list[_Made] = []  # in their order
+        self._by_identity: dict[int, _Made] | None = None  # what they hold keeps that theirs
+        self._sent: list[_Made] = []  # as they were made
+        self._earlier: list[_Made] = []  # the same, of the batch before
+        self._packed: _Packed | None = None
 
     def begin(self) -> None:
         """Begin another batch in the slot, over the last one."""
         self.needed_bytes = 0
         self._placed.clear()
-        self._made.clear()
-        self._earlier, self._sent = self._sent, {}
+        self._by_identity = None
+        self._earlier, self._made, self._sent = self._sent, [], []
 
     @property
     def fits(self) -> bool:
@@ -76,38 +105,81 @@ class SlotWriter:
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor | None:
         """Return an uninitialised tensor in the slot, or None where there is no room."""
+        place = len(self._made)
+        if place < len(self._earlier):
+            # Batches are alike: a tensor that nobody has kept serves once more.
+            made = self._earlier[place]
+            if (
+                made.before_bytes == self.needed_bytes
+                and made.shape == shape
+                and made.dtype is dtype
+                and getrefcount(made.tensor) <= _UNSHARED
+            ):
+                self.needed_bytes = made.after_bytes
+                self._made.append(made)
+                return made.tensor
         count = prod(shape)
         if count == 0:
             return torch.empty(shape, dtype=dtype, device="cpu")
+        before_bytes = self.needed_bytes
         offset = self.allocate(count * dtype.itemsize)
         if offset is None:
             return None
-        place = (offset, _DTYPE_CODES[dtype], shape)
-        # Batches are alike: a tensor that nobody has kept serves once more.
-        made = self._earlier.pop(place, None)
-        if made is None or getrefcount(made.tensor) > _UNSHARED:
-            tensor = tensor_over(self._slot, offset, dtype, shape)
-            made = _Made(tensor, self.address + offset, (_tensor_at, place))
-        self._made[id(made.tensor)] = made
-        return made.tensor
+        tensor = tensor_over(self._slot, offset, dtype, shape)
+        self._made.append(_Made(tensor, self.address, offset, before_bytes, self.needed_bytes))
+        return tensor
 
     def reduced(self, obj: Any) -> tuple[Any, ...] | None:
         """Return what a tensor from `empty` is unpickled from, if it still is as it was made."""
-        made = self._made.get(id(obj))
+        if self._by_identity is None:
+            self._by_identity = {id(made.tensor): made for made in self._made}
+        made = self._by_identity.get(id(obj))
         if made is None:
             return None
         tensor = made.tensor
         if (
             tensor.data_ptr() != made.address
-            or tensor.shape != made.reduced[1][2]
-            or tensor.dtype is not _DTYPES[made.reduced[1][1]]
+            or tensor.shape != made.shape
+            or tensor.dtype is not made.dtype
             or tensor.requires_grad
             or not tensor.is_contiguous()
             or vars(tensor)
         ):
             return None
-        self._sent[made.reduced[1]] = made
+        self._sent.append(made)
         return made.reduced
+
+    def recall(self, batch: Batch) -> bytes | None:
+        """Return a batch as it was packed the last time, if nothing but its values is new.
+
+        Args:
+            batch: Of tensors that are as they were made.
+        """
+        packed, made = self._packed, self._made
+        # Lists of parts compare by identity.
+        if packed is None or type(batch) is not packed.kind or made != packed.made:
+            return None
+        if _keys_of(batch) != packed.keys or not self._consists_of_made(batch):
+            return None
+        self._sent = made
+        return packed.body
+
+    def remember(self, batch: Batch, body: bytes) -> None:
+        """Note how a batch was packed, for `recall`.
+
+        Args:
+            batch: Of tensors that are as they were made, or anything else.
+            body: From `pack`.
+        """
+        is_plain = type(batch) in {dict, list} and self.fits and self._consists_of_made(batch)
+        self._packed = (
+            _Packed(type(batch), _keys_of(batch), self._made, body) if is_plain else None
+        )
+
+    def _consists_of_made(self, batch: Any) -> bool:
+        values = batch.values() if type(batch) is dict else batch
+        made = self._made
+        return len(batch) == len(made) and all(map(is_, values, map(_TENSOR, made)))
 
     def place_memory(self, address: int, size_bytes: int) -> int | None:
         """Return the offset of memory that lies in the slot already, else copy it there.
@@ -127,7 +199,7 @@ class SlotWriter:
         return offset
 
 
-def pack(batch: Batch, writer: SlotWriter) -> bytes:
+def pack(batch: Batch, writer: SlotWriter, *, is_as_made: bool = False) -> bytes:
     """Pickle a batch whose tensors and arrays lie in the slot, or are copied there.
 
     Where `writer.fits` is False afterwards the result is useless: pack again with a larger
@@ -136,10 +208,16 @@ def pack(batch: Batch, writer: SlotWriter) -> bytes:
     Args:
         batch: Any nesting; objects with tensors inside are pickled as usual.
         writer: Of the slot that goes with the reply.
+        is_as_made: Whether nobody can have changed a tensor from `writer.empty` but for its values.
     """
+    if is_as_made and (body := writer.recall(batch)) is not None:
+        return body
     file = io.BytesIO()
     _Packer(file, writer).dump(batch)
-    return file.getvalue()
+    body = file.getvalue()
+    if is_as_made:
+        writer.remember(batch, body)
+    return body
 
 
 def unpack(packed: bytes, buffer: Any) -> Batch:
@@ -322,6 +400,13 @@ def _array_at(
 ) -> npt.NDArray[Any]:
     flat = np.frombuffer(_unpacking.buffer, dtype, count=prod(shape), offset=offset)
     return flat.reshape(shape, order="F" if order == "F" else "C")
+
+
+_TENSOR = attrgetter("tensor")
+
+
+def _keys_of(batch: Any) -> tuple[Any, ...]:
+    return tuple(batch) if type(batch) is dict else ()
 
 
 def _extent_of(tensor: torch.Tensor) -> int:

@@ -18,7 +18,7 @@ from fastloader._buffers import Allocator, allocating_with
 from fastloader._openmp import without_openmp
 from fastloader._seeding import DrawScope, derive_seed, draw_scope
 from fastloader._torch_internals import WatchedWorkerInfo, worker_info_of_thread
-from fastloader.engine._collate import collate_map_into, default_collate_into
+from fastloader.engine._collate import DefaultCollate, collate_map_into
 from fastloader.engine._counters import RunCounters
 from fastloader.engine._fetch import (
     AllSkippedError,
@@ -222,8 +222,7 @@ class ThreadWorkers:
         plan = self._setup.plan
         if plan.collate_fn is not default_collate:
             return plan.collate_fn
-        table = collate_map_into(self._allocate)
-        return lambda samples: default_collate_into(samples, table)
+        return DefaultCollate(collate_map_into(self._allocate))
 
     def _allocate(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
         # A pool gives small batches to torch's own function, which takes shared memory where

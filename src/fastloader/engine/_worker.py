@@ -16,14 +16,19 @@ from typing import Any
 import numpy as np
 import torch
 from threadpoolctl import ThreadpoolController
+from torch.utils.data import default_collate
 
 from fastloader._buffers import allocating_with
 from fastloader._file_limit import note_file_limit
 from fastloader._live import load_live_state, tell
 from fastloader._ranks import Ranks, adopt_ranks
 from fastloader._seeding import DrawScope, derive_seed, draw_scope, seed_global_generators
-from fastloader._torch_internals import WatchedWorkerInfo, set_worker_info
-from fastloader.engine._collate import install_collate_into
+from fastloader._torch_internals import (
+    WatchedWorkerInfo,
+    default_collate_fn_map,
+    set_worker_info,
+)
+from fastloader.engine._collate import DefaultCollate, install_collate_into
 from fastloader.engine._fetch import AllSkippedError, Fetcher, FetchPlan, make_fetcher
 from fastloader.engine._frames import FrameReader, send_frame
 from fastloader.engine._freed_memory import keep_all_freed_memory
@@ -152,6 +157,8 @@ class _Worker:
         self._writer = SlotWriter(None)
         self._writers: dict[SlotPlace, SlotWriter] = {}
         self._fetcher: Fetcher | None = None
+        self._gives_as_made = False
+        """Whether nobody has batches in hand between the default collate and their packing."""
         self._run = -1
         self._resume: Resume | None = None
         self._too_large: dict[tuple[int, int], tuple[Batch, bytes]] = {}
@@ -269,16 +276,25 @@ class _Worker:
         point = None if resume is None else resume.point
         if point is None or not point.is_read_again:
             self._seed(task, task.number)
-            return make_fetcher(self._plan, self._plan.collate_fn, point)
+            return make_fetcher(self._plan, self._collate(), point)
         setup = self._setup
         self._seed(task, setup.worker_id)
-        fetcher = make_fetcher(self._plan, self._plan.collate_fn, point)
+        fetcher = make_fetcher(self._plan, self._collate(), point)
         for number in range(setup.worker_id, point.number + 1, setup.num_workers):
             if number > setup.worker_id:
                 self._seed(task, number)
             fetcher.pass_over(task.indices)
         self._seed(task, task.number)
         return fetcher
+
+    def _collate(self) -> Callable[[Any], Any]:
+        plan = self._plan
+        if plan.collate_fn is not default_collate:
+            return plan.collate_fn
+        collate = DefaultCollate(default_collate_fn_map)
+        is_last = plan.batch_transform is None and plan.batched is None
+        self._gives_as_made = collate.is_known and is_last
+        return collate
 
     def _seed(self, task: Task, number: int) -> None:
         parts = (task.base_seed, task.epoch, self._setup.ranks.rank, number)
@@ -293,7 +309,7 @@ class _Worker:
     def _reply_with(self, run: int, number: int, batch: Batch, point: bytes) -> None:
         writer = self._writer
         try:
-            body = pack(batch, writer)
+            body = pack(batch, writer, is_as_made=self._gives_as_made)
         except Exception as error:  # noqa: BLE001 - raised in the consumer
             told = UnpicklableError(
                 f"A batch of type {type(batch).__name__} was made but cannot be sent to the "
