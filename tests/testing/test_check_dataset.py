@@ -3,6 +3,7 @@
 import random
 import threading
 import time
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import torch
 from torch.utils.data import Dataset, IterableDataset, TensorDataset, get_worker_info
 
 from fastloader.datasets import Augment, ChannelStatistics, Standardize
-from fastloader.errors import DatasetCheckError
+from fastloader.errors import DatasetCheckError, SettingsError
 from fastloader.testing import check_dataset
 from fastloader.testing._compare import difference
 from fastloader.testing._dataset import check_threads
@@ -51,6 +52,20 @@ class OwnGenerator(Good):
 class GlobalGenerators(Good):
     def __getitem__(self, index):
         return torch.rand(2), np.random.random(), random.random()
+
+
+class Pair(NamedTuple):
+    first: int
+    second: int
+
+
+class TupleBatch(Good):
+    def __getitem__(self, index):
+        return torch.full((2,), float(index)), index
+
+    def get_batch(self, indices):
+        images, numbers = zip(*(self[index] for index in indices), strict=True)
+        return torch.stack(images), torch.tensor(numbers)
 
 
 class WrongBatch(Good):
@@ -245,6 +260,8 @@ def test_the_exception_holds_the_report():
     [
         pytest.param(1, 1.0, "it is a float, not a int", id="type"),
         pytest.param([1, 2], [1], "it has length 1, not 2", id="length"),
+        pytest.param([1, 2], (1, 3), "[1] is 3, not 2", id="in a tuple"),
+        pytest.param(Pair(1, 2), (1, 2), "it is a tuple, not a Pair", id="named tuple"),
         pytest.param({"a": 1}, {"b": 1}, "keys ['b'], not ['a']", id="keys"),
         pytest.param({"a": [1, 2]}, {"a": [1, 3]}, "['a'][1] is 3, not 2", id="value"),
         pytest.param(torch.zeros(2), torch.zeros(3), "it has shape", id="shape"),
@@ -263,3 +280,15 @@ def test_a_difference_is_named(expected, found, told):
 )
 def test_a_value_does_not_differ_from_itself(value):
     assert difference([value], [value]) is None
+
+
+def test_a_batch_may_be_a_tuple_where_collating_makes_a_list():
+    report = check_dataset(TupleBatch(), start_method="fork")
+
+    assert report.ok, report
+
+
+@pytest.mark.parametrize("dataset", [3, iter("abc")], ids=["number", "iterator"])
+def test_what_is_no_dataset_is_refused(dataset):
+    with pytest.raises(SettingsError, match=r"has no length: .*IterableDataset"):
+        check_dataset(dataset)

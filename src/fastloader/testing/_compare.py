@@ -14,14 +14,15 @@ def difference(expected: Any, found: Any, path: str = "") -> str | None:
     """Return what differs between two values and where, or None.
 
     Types, dtypes, shapes and all bits of tensors and arrays count: NaN equals NaN, and 0.0 is
-    not -0.0. Anything unknown is compared with ``==``.
+    not -0.0. Lists and plain tuples count as alike, since collating makes lists of tuples.
+    Anything unknown is compared with ``==``.
 
     Args:
         expected: A sample, a batch, or any part of one.
         found: What should be the same.
         path: Where both stand in the whole.
     """
-    if type(expected) is not type(found):
+    if type(expected) is not type(found) and {type(expected), type(found)} != {list, tuple}:
         return f"{path or 'it'} is a {type(found).__name__}, not a {type(expected).__name__}"
     if isinstance(expected, torch.Tensor | np.ndarray):
         return _array_difference(expected, found, path or "it")

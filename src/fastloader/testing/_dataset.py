@@ -17,6 +17,7 @@ from fastloader._loader import FastLoader
 from fastloader._pickling import dumps_for_worker, loads_from_parent
 from fastloader._seeding import DrawScope, draw_scope, seed_global_generators
 from fastloader.datasets._batched import as_batched
+from fastloader.errors import SettingsError
 from fastloader.testing._compare import difference, num_bytes
 from fastloader.testing._race import NUM_THREADS, race
 from fastloader.testing._report import (
@@ -71,6 +72,7 @@ def check_dataset(
 
     Raises:
         DatasetCheckError: If a check fails and `raise_on_failure` is set.
+        SettingsError: If it is no dataset.
 
     Examples:
         >>> check_dataset([torch.zeros(2)] * 4).ok
@@ -111,6 +113,21 @@ def check_threads(dataset: Any, *, num_samples: int = 8) -> Check:
         return run_check("same rows in threads", subject.same_rows_in_threads)
 
 
+def _length(dataset: Any) -> int:
+    """Return the number of samples.
+
+    Raises:
+        SettingsError: If there is none.
+    """
+    try:
+        return len(dataset)
+    except TypeError as error:
+        raise SettingsError(
+            f"{type(dataset).__name__} has no length: give a map-style dataset or a sequence, or "
+            "derive an iterable one from torch's IterableDataset."
+        ) from error
+
+
 class _Subject:
     """A dataset under test; each check returns what was measured, or raises."""
 
@@ -121,7 +138,7 @@ class _Subject:
         self._context = "auto" if start_method is None else start_method
         self._indices: list[int] = []
         if not self.is_stream:
-            size = len(dataset)
+            size = _length(dataset)
             chosen = np.linspace(0, size - 1, min(size, num_samples)).astype(int)
             self._indices = chosen.tolist()
 
