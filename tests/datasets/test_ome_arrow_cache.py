@@ -9,6 +9,7 @@ import signal
 import tempfile
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -349,6 +350,27 @@ def test_workers_have_what_is_of_this_process(path, start_method):
         batches = loader(dataset, 3, num_workers=2, multiprocessing_context=start_method)
         assert torch.equal(EXPECTED, torch.cat(list(batches)))
     assert_whole(dataset)
+
+
+def open_files(folder):
+    links = list(Path("/proc/self/fd").iterdir())
+    targets = [str(link.readlink()) for link in links if link.exists()]
+    return [target for target in targets if target.startswith(str(folder))]
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs Linux")
+@pytest.mark.parametrize("as_list", [False, True])
+def test_a_source_that_was_read_whole_is_closed_and_opened_when_it_is_needed(path, as_list):
+    lazy = OMEArrowDataset(path, preload=False)
+    lazy[0]
+    assert open_files(path) == [str(path)]
+    del lazy
+    gc.collect()
+
+    dataset = OMEArrowDataset([path] if as_list else path)
+
+    assert open_files(path) == []
+    assert dataset.metadata["number"].tolist() == list(range(9))
 
 
 def replace_facts(monkeypatch, **facts):

@@ -33,6 +33,7 @@ from fastloader.datasets._batch_writer import batch_writer
 from fastloader.errors import SharedMemoryError
 from fastloader.shm import ProcessLock, can_send_memory_files, gives_huge_pages
 from fastloader.sources import (
+    ClosableSource,
     GroupedSource,
     ImageSource,
     ImageTable,
@@ -170,7 +171,7 @@ class ImageStore:
                     self._decode(positions, write, self._num_threads(), bar.advance)
 
                 cache.fill_all(decode, span_bytes, bar.reach)
-            release_memory()
+            self._release()
 
     def load_behind(self) -> None:
         """Start to decode all pixels in the background, if there is a cache."""
@@ -196,7 +197,7 @@ class ImageStore:
 
         has_more = cache.fill(decode, span_bytes=1)
         if not has_more:
-            release_memory()
+            self._release()
         return has_more
 
     def gather(
@@ -280,6 +281,12 @@ class ImageStore:
             num_threads=num_threads or self._num_threads(),
         )
 
+    def _release(self) -> None:
+        """Give back what reading took; DuckDB keeps several times the pixels while it is open."""
+        if isinstance(self._source, ClosableSource):
+            self._source.close()
+        release_memory()
+
     def _num_threads(self) -> int:
         return min(self._rank_cpus, torch.get_num_threads())  # 1 in a worker
 
@@ -309,7 +316,7 @@ class ImageStore:
                 self._read_to(everything, layout.offsets, write, threads, bar.advance)
 
             own = load_own_images(name, layout, edges, decode)
-        release_memory()
+        self._release()
         return own
 
     def _open_cache(self) -> ImageCache | OwnImages:

@@ -14,6 +14,7 @@ from fastloader.sources._ome_arrow_table import PIXEL_TYPES
 from fastloader.sources._open import FORMATS, SourcePath, open_source
 from fastloader.sources._parquet import ParquetSource
 from fastloader.sources._protocol import (
+    ClosableSource,
     ColumnValues,
     GroupedSource,
     ImageSource,
@@ -30,6 +31,7 @@ __all__ = [
     "FORMATS",
     "PIXEL_TYPES",
     "ChannelDescription",
+    "ClosableSource",
     "ColumnValues",
     "Format",
     "GroupedSource",

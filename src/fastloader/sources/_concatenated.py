@@ -5,7 +5,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -16,8 +16,8 @@ from fastloader.sources._description import ImageDescription
 from fastloader.sources._ome_arrow_layout import listed
 from fastloader.sources._one_at_a_time import one_at_a_time
 from fastloader.sources._protocol import (
+    ClosableSource,
     ColumnValues,
-    ImageSource,
     ImageTable,
     WritePixels,
 )
@@ -30,17 +30,13 @@ _MAX_OPEN = 64
 """Files kept open by a thread: far below the usual limit of 1024."""
 
 
-class _Closable(ImageSource, Protocol):
-    def close(self) -> None: ...
-
-
 class ConcatenatedSource:
     """The rows of several sources, one after the other.
 
     **Processes:** as the sources.
     """
 
-    def __init__(self, sources: Sequence[_Closable]) -> None:
+    def __init__(self, sources: Sequence[ClosableSource]) -> None:
         """Check that they fit together.
 
         Args:
@@ -180,6 +176,11 @@ class ConcatenatedSource:
                     pass
             finally:
                 pool.shutdown(cancel_futures=True)
+
+    def close(self) -> None:
+        """Close the files; they are opened again when needed."""
+        while self._recent:
+            self._sources[self._recent.popitem()[0]].close()
 
     @cached_property
     def _table(self) -> ImageTable:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from fastloader.errors import SettingsError
 from fastloader.sources._description import ChannelDescription, ImageDescription
-from fastloader.sources._protocol import ColumnValues, ImageSource, ImageTable, WritePixels
+from fastloader.sources._protocol import ClosableSource, ColumnValues, ImageTable, WritePixels
 
 __all__ = ["RGB", "InterleavedSource", "is_interleaved"]
 
@@ -21,10 +21,6 @@ RGB: TypeAlias = Literal["interleaved"] | None
 _NAMES = ("red", "green", "blue")
 _COLORS = len(_NAMES)
 _BATCH_BYTES = 16 << 20
-
-
-class _Closable(ImageSource, Protocol):
-    def close(self) -> None: ...
 
 
 def is_interleaved(rgb: RGB) -> bool:
@@ -47,7 +43,7 @@ class InterleavedSource:
     **Processes:** as the source.
     """
 
-    def __init__(self, source: _Closable) -> None:
+    def __init__(self, source: ClosableSource) -> None:
         """Take a source whose images are of one channel and three times as wide.
 
         Args:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:  # takes a while to import, and processes that decode images g
     import pyarrow.compute as pc
 
 __all__ = [
+    "ClosableSource",
     "ColumnValues",
     "GroupedSource",
     "ImageSource",
@@ -145,6 +146,15 @@ class SelectedSource(Protocol):
     @property
     def selection(self) -> str:
         """Text that is the same for the same choice, whatever the images hold by now."""
+        ...
+
+
+@runtime_checkable
+class ClosableSource(ImageSource, Protocol):
+    """A source that keeps files open."""
+
+    def close(self) -> None:
+        """Let go of what this thread has open; it is opened again when needed."""
         ...
 
 
