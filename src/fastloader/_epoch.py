@@ -12,6 +12,7 @@ from torch.utils.data import IterableDataset, default_collate
 
 from fastloader._buffers import BufferPool
 from fastloader._crew import Crew
+from fastloader._direct_reading import DirectReading
 from fastloader._epochs import BegunEpoch
 from fastloader._isolation import DrawingHabits
 from fastloader._iterator import LoaderIterator
@@ -55,6 +56,7 @@ class EpochOpener:
         self._buffers = BufferPool()
         self._habits = DrawingHabits()
         self.residence = Residence()
+        self._direct = DirectReading()
 
     def open(self, loader: Any, begun: BegunEpoch, began: float) -> LoaderIterator:
         """Return the iterator of an epoch.
@@ -105,7 +107,11 @@ class EpochOpener:
         )
         if is_made_here:
             order = begun.order.batches
-            stream = made_here(loader, plan, maker, order, deliveries, device, standby, seconds)
+            stream = made_here(
+                loader, plan, maker, order, deliveries, device, standby, self._direct, seconds
+            )
+            for obstacle in self._direct.obstacles:
+                loader.stats.note_fallback(f"gathered by threads: {obstacle}")
             return _iterator(loader, begun, deliveries, stream, began, copy_seconds=seconds)
         opened = self._worker_runs.open(loader, plan, maker, begun, deliveries, device)
         return _iterator(

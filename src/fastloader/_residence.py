@@ -8,7 +8,7 @@ import torch
 from fastloader._fingerprint import fingerprint
 from fastloader._seeding import DrawScope, draw_scope
 from fastloader.datasets._resident import NotResidentError, ResidentData, make_resident
-from fastloader.engine import Deliveries, FetchPlan, MergedRun
+from fastloader.engine import Deliveries, FetchPlan, MergedRun, merged_bytes_on
 from fastloader.sampling._drawn import DrawnBatches
 from fastloader.sampling._uploaded import UploadedOrder
 from fastloader.stages import BatchStream, ResidentStream
@@ -59,7 +59,7 @@ class Residence:
             self._state = state
         if device is None:
             return None
-        taker, uploaded = _Taker(self._kept, scope), UploadedOrder(order, device)
+        taker, uploaded = _Taker(self._kept, scope, device), UploadedOrder(order, device)
         return ResidentStream(MergedRun(taker, uploaded, deliveries), device)
 
     def _tell(self, obstacle: str, level: int) -> None:
@@ -88,9 +88,10 @@ def _move(plan: FetchPlan, device: torch.device | None) -> ResidentData:
 class _Taker:
     """Makes batches of data on a device."""
 
-    def __init__(self, resident: ResidentData, scope: DrawScope) -> None:
+    def __init__(self, resident: ResidentData, scope: DrawScope, device: torch.device) -> None:
         self._resident = resident
         self._scope = scope
+        self.most_bytes = merged_bytes_on(device)
 
     def make(self, indices: Any, _number: int, /) -> Batch:
         with draw_scope(self._scope):

@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from fastloader.direct import HostRows
 from fastloader.typing import Batch
 
 __all__ = ["Merged", "count_bytes", "cut_rows", "has_rows"]
@@ -24,18 +25,21 @@ def has_rows(batch: Batch, num_rows: int) -> bool:
     """Tell whether a batch is made of tensors alone, with one row for each sample.
 
     Args:
-        batch: Tensors in dictionaries, lists, tuples and named tuples, or anything else.
+        batch: Tensors, or what stands for them, in dictionaries, lists, tuples and named tuples,
+            or anything else.
         num_rows: Samples in the batch.
     """
     if isinstance(batch, torch.Tensor):
         return batch.ndim > 0 and len(batch) == num_rows
+    if isinstance(batch, HostRows):
+        return len(batch) == num_rows
     parts = _parts_of(batch)
     return bool(parts) and all(has_rows(part, num_rows) for part in parts)
 
 
 def count_bytes(batch: Batch) -> int:
     """Return the bytes of all tensors of a batch that `has_rows`."""
-    if isinstance(batch, torch.Tensor):
+    if isinstance(batch, torch.Tensor | HostRows):
         return batch.nbytes
     return sum(map(count_bytes, _parts_of(batch)))
 

@@ -5,6 +5,7 @@ from typing import Any
 import torch
 
 from fastloader._buffers import Allocator, BufferPool
+from fastloader._direct_reading import DirectMaker, DirectReading
 from fastloader._standby import Standby
 from fastloader.datasets._batched import has_independent_rows
 from fastloader.engine import BatchMaker, Deliveries, FetchPlan, InProcessRun, MergedRun
@@ -67,6 +68,7 @@ def made_here(
     deliveries: Deliveries,
     device: torch.device | None,
     standby: Standby | None,
+    direct: DirectReading,
     seconds: CopySeconds | None,
 ) -> BatchStream:
     """Return the stream of an epoch without workers.
@@ -79,6 +81,7 @@ def made_here(
         deliveries: Takes what became of them.
         device: Where they are copied to, if anywhere.
         standby: Threads for whole batches that are copied to a device, given back at the end.
+        direct: What of the data the device reads by itself.
         seconds: Takes how long each copy took, if that is wanted.
     """
     if plan.batched is None or device is None or standby is None:
@@ -91,7 +94,11 @@ def made_here(
     if not merges:
         run = InProcessRun(maker, order, deliveries)
         return copied_ahead(run, device, GATHERED_AHEAD, standby, seconds)
-    merged = MergedRun(maker, order, deliveries)
+    rows = direct.open(plan.batched, device)
+    whole: BatchMaker | DirectMaker = maker
+    if rows is not None:
+        whole = DirectMaker(rows, device, maker, _pinned_empty, standby.crew)
+    merged = MergedRun(whole, order, deliveries)
     return CutStream(copied_ahead(merged, device, GATHERED_AHEAD, standby, seconds))
 
 

@@ -22,8 +22,9 @@ from tests.equality import assert_same
 class Maker:
     """Makes batches of numbers, and counts how."""
 
-    def __init__(self, make):
+    def __init__(self, make, most_bytes=MERGED_BYTES):
         self._make = make
+        self.most_bytes = most_bytes
         self.sizes = []
         self.is_closed = False
 
@@ -84,6 +85,18 @@ def test_merged_batches_stay_below_their_bound():
     all_of(maker, in_fives(9))
 
     assert maker.sizes == [5, 20, 20]
+
+
+def test_more_are_made_at_once_by_and_by_where_the_device_has_room():
+    rows = MERGED_BYTES // 5 // 2  # two batches
+    maker = Maker(
+        lambda indices: torch.empty((1, 1), dtype=torch.uint8).expand(len(indices), rows),
+        most_bytes=10 * MERGED_BYTES,
+    )
+
+    all_of(maker, in_fives(60))
+
+    assert [size // 5 for size in maker.sizes] == [1, 4, 16, 20, 19]
 
 
 @pytest.mark.parametrize("arrays", [True, False])

@@ -70,6 +70,11 @@ class PackedImages:
         """View of the bytes of all images, not to write to."""
         return self._block
 
+    @property
+    def uniform(self) -> torch.Tensor | None:
+        """View of all images, shape ``(N, pixels of an image)``; None if they are not alike."""
+        return self._uniform
+
     def image(self, position: int) -> torch.Tensor:
         """Return an image in its own type, shape ``(T, C, Z, Y, X)``; a view, not to write to."""
         layout = self._layout

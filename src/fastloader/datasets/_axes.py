@@ -6,7 +6,7 @@ import torch
 
 from fastloader.errors import ShapeError
 
-__all__ = ["STORED_AXES", "as_stored", "choose_axes", "sample_shape"]
+__all__ = ["STORED_AXES", "as_samples", "as_stored", "choose_axes", "sample_shape"]
 
 STORED_AXES = "TCZYX"
 
@@ -63,3 +63,18 @@ def as_stored(batch: torch.Tensor, axes: str) -> torch.Tensor:
         if axis not in axes:
             view = view.unsqueeze(position)
     return view
+
+
+def as_samples(stored: torch.Tensor, axes: str) -> torch.Tensor:
+    """Return a view of images with axes N, T, C, Z, Y, X as samples; undoes `as_stored`.
+
+    Args:
+        stored: Any values, of size 1 along each axis that is not in `axes`.
+        axes: Axes of a sample, as `choose_axes` gives them.
+    """
+    left_out = [axis for axis in STORED_AXES if axis not in axes]
+    order = (1 + STORED_AXES.index(axis) for axis in (*axes, *left_out))
+    samples = stored.permute(0, *order)
+    for _ in left_out:
+        samples = samples[..., 0]
+    return samples

@@ -24,6 +24,7 @@ from fastloader.sampling._compact import IndexArray, IndexList
 from fastloader.typing import Batch, BatchedDataset, Sample
 
 __all__ = [
+    "StackRows",
     "SubsetRows",
     "TensorRows",
     "WrappedRows",
@@ -139,14 +140,14 @@ class TensorRows(_Adapter):
         super().__init__(dataset)
         self.tensors = tensors
         self.is_bare = not isinstance(dataset, TensorDataset)
-        self._rows = [Rows(tensor) for tensor in tensors]
+        self.rows = [Rows(tensor) for tensor in tensors]
         self._length = len(tensors[0])
 
     def get_batch(self, indices: Sequence[int], /) -> Batch:
         positions = as_positions(indices, self._length)
         if positions is None:
             return self._collate_samples(indices)
-        batch = [rows.select(positions) for rows in self._rows]
+        batch = [rows.select(positions) for rows in self.rows]
         return batch[0] if self.is_bare else batch
 
     def parts(self) -> Sequence[BatchedDataset]:
@@ -163,13 +164,28 @@ class SubsetRows(_Adapter):
         self.base = base
 
     def get_batch(self, indices: Sequence[int], /) -> Batch:
+        in_base = self.in_base(indices)
+        if in_base is None:
+            return self._collate_samples(indices)
+        return self.base.get_batch(in_base)
+
+    def in_base(self, indices: Sequence[int]) -> list[int] | None:
+        """Return the indices that samples have in `base`; None if only the subset can tell.
+
+        Args:
+            indices: Positions in the subset.
+
+        Raises:
+            IndexError: If one is outside.
+        """
         chosen = self.chosen
-        if isinstance(chosen, (torch.Tensor, np.ndarray)):
-            positions = as_positions(indices, len(chosen))
-            if positions is None:
-                return self._collate_samples(indices)
-            return self.base.get_batch(chosen[positions].tolist())
-        return self.base.get_batch([chosen[index] for index in indices])
+        if not isinstance(chosen, (torch.Tensor, np.ndarray)):
+            return [chosen[index] for index in indices]
+        positions = as_positions(indices, len(chosen))
+        if positions is None:
+            return None
+        numbers: list[int] = chosen[positions].tolist()
+        return numbers
 
     def parts(self) -> Sequence[BatchedDataset]:
         return [self.base]
@@ -207,19 +223,30 @@ class _Concatenation(_Adapter):
         return self._parts
 
 
-class _Stack(_Adapter):
+class StackRows(_Adapter):
     """A `StackDataset`: its parts side by side, by position or by name."""
 
     def __init__(self, stack: StackDataset[Any], parts: Mapping[Any, BatchedDataset]) -> None:
         super().__init__(stack)
-        self._parts = parts
+        self.named_parts = parts
 
     def get_batch(self, indices: Sequence[int], /) -> Batch:
-        batches = {name: part.get_batch(indices) for name, part in self._parts.items()}
-        return batches if isinstance(self._dataset.datasets, dict) else list(batches.values())
+        return self.join({
+            name: part.get_batch(indices) for name, part in self.named_parts.items()
+        })
+
+    def join(self, batches: Mapping[Any, Batch]) -> Batch:
+        """Return the batch that is made of those of the parts.
+
+        Args:
+            batches: Of each part, by name or position.
+        """
+        if isinstance(self._dataset.datasets, dict):
+            return dict(batches)
+        return list(batches.values())
 
     def parts(self) -> Sequence[BatchedDataset]:
-        return list(self._parts.values())
+        return list(self.named_parts.values())
 
 
 class WrappedRows(_Adapter):
@@ -275,7 +302,7 @@ def _adapt_stack(stack: StackDataset[Any]) -> BatchedDataset | None:
     named = datasets if isinstance(datasets, dict) else dict(enumerate(datasets))
     parts = {name: as_batched(dataset) for name, dataset in named.items()}
     known = {name: part for name, part in parts.items() if part is not None}
-    return _Stack(stack, known) if len(known) == len(parts) else None
+    return StackRows(stack, known) if len(known) == len(parts) else None
 
 
 _ADAPTERS: Mapping[type, Callable[[Any], BatchedDataset | None]] = {

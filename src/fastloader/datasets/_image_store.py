@@ -138,6 +138,18 @@ class ImageStore:
         """Number of images that are decoded and kept."""
         return 0 if self._cache is None else self._cache.num_ready
 
+    def in_memory(self) -> torch.Tensor | None:
+        """Return all images, axes N, T, C, Z, Y, X: a view, not to write to.
+
+        Returns:
+            None if they are not of one shape and type, or not all decoded and kept by now.
+        """
+        cache = self._cache
+        if cache is None or self.common_shape is None or cache.num_ready < len(self):
+            return None
+        uniform = cache.images.uniform
+        return None if uniform is None else uniform.view(-1, *self.common_shape.tolist())
+
     def open(self) -> ImageCache | OwnImages | None:
         """Return the cache, that of another process if there is one; None without.
 

@@ -16,7 +16,7 @@ from torch.utils.data import Dataset, default_collate
 from fastloader._buffers import empty_batch
 from fastloader._progress_bar import Progress
 from fastloader.cache import default_cache_folder
-from fastloader.datasets._axes import as_stored, choose_axes, sample_shape
+from fastloader.datasets._axes import as_samples, as_stored, choose_axes, sample_shape
 from fastloader.datasets._batched import as_positions
 from fastloader.datasets._image_choice import (
     OnNull,
@@ -191,9 +191,26 @@ class OMEArrowDataset(Dataset[Any]):
         Raises:
             ShapeError: If the images are of different shapes.
         """
-        positions = self._positions(indices)
-        images = self._gather_transformed(positions)
-        return images if self._labels is None else [images, self._labels.batch(positions)]
+        return self.batch_around(self._gather_transformed(self._positions(indices)), indices)
+
+    def images_in_memory(self) -> torch.Tensor | None:
+        """Return all images as batches have them, a view of what is kept; None if that differs."""
+        stored = self._images.in_memory()
+        is_changed = self._transform is not None or self._scale is not None
+        if stored is None or is_changed or stored.dtype != self._dtype:
+            return None
+        return as_samples(stored, self._axes)
+
+    def batch_around(self, images: Any, indices: Sequence[int]) -> Any:
+        """Return the batch of which the images are here already: with labels, if there are any.
+
+        Args:
+            images: Of the samples.
+            indices: Positions in the dataset.
+        """
+        if self._labels is None:
+            return images
+        return [images, self._labels.batch(self._positions(indices))]
 
     @property
     def labels(self) -> Any:

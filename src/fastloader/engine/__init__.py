@@ -5,7 +5,7 @@ from fastloader.engine._delivery import Deliveries, Delivery
 from fastloader.engine._fetch import FetchPlan, SkippedSample
 from fastloader.engine._head_start import Forecast
 from fastloader.engine._inprocess import BatchMaker, InProcessRun
-from fastloader.engine._merged import MergedRun
+from fastloader.engine._merged import MERGED_BYTES, MergedRun, merged_bytes_on
 from fastloader.engine._pool import WorkerPool
 from fastloader.engine._pool_options import PoolOptions
 from fastloader.engine._run import PoolRun
@@ -15,6 +15,7 @@ from fastloader.engine._thread_run import ThreadOptions, ThreadRun
 from fastloader.engine._thread_workers import ThreadSetup
 
 __all__ = [
+    "MERGED_BYTES",
     "BatchMaker",
     "Deliveries",
     "Delivery",
@@ -32,4 +33,5 @@ __all__ = [
     "ThreadRun",
     "ThreadSetup",
     "WorkerPool",
+    "merged_bytes_on",
 ]

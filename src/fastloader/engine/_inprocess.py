@@ -23,6 +23,7 @@ from fastloader.engine._fetch import (
     make_fetcher,
 )
 from fastloader.engine._freed_memory import keep_some_freed_memory
+from fastloader.engine._merged import MERGED_BYTES
 from fastloader.engine._stream_point import StreamPoint
 from fastloader.engine._wording import name_samples
 from fastloader.sampling._drawn import Drawn
@@ -53,6 +54,9 @@ class BatchMaker:
         point: Where an iterable dataset goes on.
         remind: Tells the dataset which epoch it is, before each batch.
     """
+
+    most_bytes = MERGED_BYTES
+    """That one call should make, where batches are made several at once."""
 
     def __init__(
         self,

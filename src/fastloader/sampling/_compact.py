@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
-from itertools import chain, islice
+from itertools import chain, islice, takewhile
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -203,11 +203,12 @@ class _CompactBatches(_Compact):
             yield from _collect(iter(later), size)
 
     def _complete(self, batches: Iterator[Sequence[Any]]) -> Iterator[Sequence[Any]]:
+        """Leave out a last batch that is not full, if it is to be."""
         batch_sampler: BatchSampler = self._sampler
-        for batch in batches:
-            if len(batch) < batch_sampler.batch_size and batch_sampler.drop_last:
-                return
-            yield batch
+        if not batch_sampler.drop_last:
+            return batches
+        size = batch_sampler.batch_size
+        return takewhile(lambda batch: len(batch) == size, batches)
 
 
 def _collect(indices: Iterator[Any], size: int) -> Iterator[list[Any]]:
@@ -219,9 +220,9 @@ def _cut(chunks: Iterator[_Indices], size: int) -> Iterator[IndexArray]:
     """Cut a stream of arrays into batches, asking for a chunk no sooner than it is needed."""
     chunk = np.empty(0, dtype=np.int64)
     while True:
-        while len(chunk) >= size:
-            yield IndexArray(chunk[:size])
-            chunk = chunk[size:]
+        if num_whole := len(chunk) // size:
+            yield from map(IndexArray, chunk[: num_whole * size].reshape(num_whole, size))
+            chunk = chunk[num_whole * size :]
         parts, missing = [], size
         while missing:
             if not len(chunk):

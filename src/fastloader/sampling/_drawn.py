@@ -3,7 +3,7 @@
 import logging
 import pickle
 from collections.abc import Iterator
-from itertools import islice
+from itertools import islice, repeat
 from typing import Any, NamedTuple
 
 from fastloader.sampling._compact import IndexArray, IndexList
@@ -84,10 +84,7 @@ class DrawnBatches:
         if self._sampler is not None or self._done or self.makes_lists:
             return list(islice(self, count))
         numbers = range(self._number, self._number + count)
-        drawn = [
-            Drawn(number, indices, None)
-            for number, indices in zip(numbers, self._indices, strict=False)
-        ]
+        drawn = list(map(Drawn, numbers, self._indices, repeat(None)))
         self._number += len(drawn)
         return drawn
 

@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,7 +39,7 @@ class UploadedIndices(IndexArray):
     """
 
     def __init__(self, upload: _Upload, start: int, stop: int) -> None:
-        super().__init__(upload.array[start:stop])
+        self.array = upload.array[start:stop]
         self.upload = upload
         self.start = start
         self.stop = stop
@@ -127,13 +128,12 @@ class UploadedOrder:
 
     def _uploaded(self, drawn: Sequence[Drawn]) -> list[Drawn]:
         arrays = [one.indices.array for one in drawn]
-        host = torch.empty(sum(map(len, arrays)), dtype=torch.int64, pin_memory=True)
+        edges = list(accumulate(map(len, arrays), initial=0))
+        host = torch.empty(edges[-1], dtype=torch.int64, pin_memory=True)
         array = np.concatenate(arrays, out=host.numpy())  # by this thread alone
         copied = host.to(self._device, non_blocking=True)
         upload = _Upload(array, copied, self._tell_stream(), self._tell_stream)
-        start, uploaded = 0, []
-        for number, indices, state in drawn:
-            stop = start + len(indices.array)
-            uploaded.append(Drawn(number, UploadedIndices(upload, start, stop), state))
-            start = stop
-        return uploaded
+        return [
+            Drawn(one.number, UploadedIndices(upload, start, stop), one.sampler_state)
+            for one, (start, stop) in zip(drawn, pairwise(edges), strict=True)
+        ]

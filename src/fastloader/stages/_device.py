@@ -11,6 +11,7 @@ import torch
 
 from fastloader._queue_state import QueueState
 from fastloader._standby import Standby
+from fastloader.direct import HostRows
 from fastloader.stages._ahead import AheadStream
 from fastloader.stages._stream import BatchStream
 from fastloader.stages._tree import map_tensors
@@ -88,6 +89,8 @@ class Copy(NamedTuple):
     batch: Batch
     event: Any
     """Passes when the batch is there."""
+    is_live: bool
+    """Whether it reads the caller's own data, which must not change before."""
 
 
 class _Source(NamedTuple):
@@ -105,7 +108,7 @@ class CopyStream:
     Copies are queued on a side stream. The host waits for nothing, unless so many copies are
     queued that the connection to the device is what the loop is waiting for. What a batch was
     copied from is held until its event has passed, so its memory may be registered memory of
-    our own, of which torch knows nothing.
+    our own, of which torch knows nothing. `HostRows` become tensors here.
 
     **Threads:** any, one at a time.
 
@@ -131,6 +134,7 @@ class CopyStream:
         self._module = torch.get_device_module(device)
         self._stream = self._module.Stream(device=device)
         self._ahead: deque[Copy | Exception] = deque()
+        self._is_live = False
         self._under_way: deque[_Source] = deque()
 
     def __next__(self) -> Copy:
@@ -191,11 +195,12 @@ class CopyStream:
             if self._seconds is not None:
                 began = self._module.Event(enable_timing=True)
                 began.record(self._stream)
+            self._is_live = False
             moved = map_tensors(batch, self._move, self._move_by_itself)
             event = self._module.Event(enable_timing=began is not None)
             event.record(self._stream)
         self._under_way.append(_Source(event, batch, began))
-        return Copy(moved, event)
+        return Copy(moved, event, self._is_live)
 
     def _let_go(self, source: _Source) -> None:
         """Note how long a copy took that is over."""
@@ -209,6 +214,7 @@ class CopyStream:
         move = getattr(part, "to", None)
         if not callable(move):
             return NotImplemented
+        self._is_live |= isinstance(part, HostRows)
         try:
             return move(self._device, non_blocking=True)
         except TypeError:
@@ -218,7 +224,8 @@ class CopyStream:
 class ArrivalStream:
     """A stream of batches on a device, of the copies of another stream.
 
-    The consumer's stream waits for the event of a copy; the host waits for nothing.
+    The consumer's stream waits for the event of a copy. The host waits only for copies of the
+    caller's own data, who may change it as soon as they have the batch; most are over by then.
 
     Args:
         source: Of each batch's `Copy`.
@@ -249,6 +256,8 @@ class ArrivalStream:
     def _hand_over(self, copy: Copy) -> Batch:
         current = self._module.current_stream(self._device)
         current.wait_event(copy.event)
+        if copy.is_live:
+            copy.event.synchronize()
         # The allocator gave the memory on another stream: tell it who uses it from now on.
         map_tensors(copy.batch, lambda tensor: recorded(tensor, current))
         return copy.batch

@@ -40,7 +40,7 @@ class ResidentStream(OnDemand, CutStream):
             self._told = self._tell_stream()
             self._made_on = self._module.current_stream(self._device)
             return super().__next__()
-        batch = super().__next__()
+        batch = self._ready.popleft()
         if self._tell_stream() != self._told:
             current = self._module.current_stream(self._device)
             current.wait_stream(self._made_on)
