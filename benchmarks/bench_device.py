@@ -10,10 +10,13 @@ Method: one run before the clock starts, then interleaved; a run is one epoch, o
     the same size, in the same run. With `--fresh` each epoch makes a new loader and counts its
     start: what a short job gets. timm's PrefetchLoader makes floats of the batches as well, which
     cannot be turned off.
+    `--copy-past-cache` lets all processes write large copies past the cache, as the environment
+    variable GLIBC_TUNABLES does for a program that is started with it.
 Losing cases: none known where batches are larger than 64 kB.
 Command: python benchmarks/bench_device.py --workload float32
 """
 
+import os
 import statistics
 import sys
 import time
@@ -89,14 +92,20 @@ def choose(workload: str, batches: int | None, smoke: bool) -> Workload:
 
 
 def prepare(
-    kind: str, workload: str, workers: int, batches: int | None, smoke: bool, fresh: bool
+    kind: str,
+    workload: str,
+    workers: int,
+    batches: int | None,
+    smoke: bool,
+    fresh: bool,
+    prefetch: int = 4,
 ) -> Run:
     """Return epochs of batches onto the device."""
     chosen = choose(workload, batches, smoke)
     torch.manual_seed(0)
     options: dict[str, Any] = {"num_workers": workers, "shuffle": chosen.in_memory}
     if workers:
-        options |= {"persistent_workers": True, "prefetch_factor": 4}
+        options |= {"persistent_workers": True, "prefetch_factor": prefetch}
     device = "cuda" if torch.cuda.is_available() else "cpu"
     dataset = make_dataset(chosen)
 
@@ -231,9 +240,22 @@ def main() -> None:
     benchmark.parser.add_argument("--workload", choices=WORKLOADS, default="float32")
     benchmark.parser.add_argument("--workers", type=int, nargs="+", default=[8, 12, 14])
     benchmark.parser.add_argument("--stock-workers", type=int, nargs="+", default=[2, 8, 14])
+    benchmark.parser.add_argument(
+        "--stock-prefetch", type=int, nargs="+", default=[4], help="batches ahead a worker"
+    )
+    benchmark.parser.add_argument(
+        "--copy-past-cache",
+        type=int,
+        metavar="BYTES",
+        help="let the C library copy so many bytes and more past the cache",
+    )
     benchmark.parser.add_argument("--batches", type=int, help="batches of an epoch")
     benchmark.parser.add_argument("--fresh", action="store_true", help="a new loader each run")
     arguments = benchmark.arguments()
+    if arguments.copy_past_cache is not None:
+        # Of the processes to come: each configuration runs in one of its own.
+        setting = f"glibc.cpu.x86_non_temporal_threshold={arguments.copy_past_cache}"
+        os.environ["GLIBC_TUNABLES"] = setting
     chosen = WORKLOADS[arguments.workload]
     common = {
         "workload": arguments.workload,
@@ -243,8 +265,12 @@ def main() -> None:
     loaders = common | {"fresh": arguments.fresh}
     stock_workers = arguments.stock_workers
     for workers in [0, *stock_workers] if chosen.in_memory else stock_workers:
-        name = f"stock, {workers} workers"
-        benchmark.add(name, prepare, group="stock", kind="stock", workers=workers, **loaders)
+        for prefetch in arguments.stock_prefetch if workers else [0]:
+            name = f"stock, {workers} workers"
+            if len(arguments.stock_prefetch) > 1 and workers:
+                name += f", {prefetch} batches ahead each"
+            options = loaders | {"workers": workers, "prefetch": prefetch}
+            benchmark.add(name, prepare, group="stock", kind="stock", **options)
     for workers in [0] if chosen.in_memory else arguments.workers:
         benchmark.add(
             f"FastLoader, {workers} workers", prepare, kind="fast", workers=workers, **loaders

@@ -5,6 +5,7 @@ import math
 import mmap
 import multiprocessing
 import os
+import pickle
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from torch.utils.data import DataLoader, StackDataset, Subset, TensorDataset
 from fastloader import FastLoader, OMEArrowDataset
 from fastloader.datasets import _direct_rows
 from fastloader.direct import locked_memory
+from fastloader.shm import collecting_memory_files
 from fastloader.writing import write_images
 
 pytestmark = [
@@ -152,6 +154,14 @@ def test_images_of_the_pixel_cache_are_read_where_they_lie(tmp_path):
     data = OMEArrowDataset(path, label_column="label", dtype=None, progress=False)
     loader = locked(FastLoader(data, 16, shuffle=True, device="cuda"))
 
+    assert_arrive(loader, pixels)
+    with collecting_memory_files():
+        pickle.dumps(data)  # moves the pixels to where others see them
+    assert_arrive(loader, pixels)
+    assert_arrive(locked(loader), pixels)
+
+
+def assert_arrive(loader, pixels):
     seen = []
     for batch, labels in loader:
         found = batch.cpu().view(torch.int16)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from fastloader.direct import _locked_memory as module
-from fastloader.direct import locked_memory
+from fastloader.direct import locked_memory, unlock_memory
 from fastloader.direct._cuda_error import CudaCallError
 
 DEVICE = torch.device("cuda:0")
@@ -153,6 +153,19 @@ def test_it_is_given_up_where_processes_fork_again_and_again(cuda):
 
     assert memory._num_tries == 3
     assert not memory.is_locked
+
+
+def test_it_is_unlocked_before_its_pages_are_replaced(cuda):
+    tensor, other = data(), data()
+    memories = [locked_memory(one, DEVICE) for one in (tensor, other)]
+    for memory in memories:
+        memory.lock()
+    copy_from(memories[0])
+
+    unlock_memory(tensor.data_ptr() + 4096, 4096)
+
+    assert [memory.is_locked for memory in memories] == [False, True]
+    assert cuda.under_way == 0
 
 
 def test_shared_memory_stays_locked_through_a_fork(cuda):

@@ -15,6 +15,7 @@ from fastloader.cache._meeting import HEADER_BYTES, Hold, hold
 from fastloader.cache._open import open_shared_cache, shared_name
 from fastloader.cache._packed import PackedImages
 from fastloader.cache._pixel_bytes import PrivatePixels
+from fastloader.direct import unlock_memory
 from fastloader.shm import ArrayWriter, MemoryWriter, PrivateBlock, ProcessLock
 
 __all__ = ["OwnImages", "find_own_images", "load_own_images"]
@@ -173,6 +174,8 @@ class OwnImages:
     def _move(self, shared: ImageCache) -> ImageCache:
         is_full = shared.num_ready == len(self._images)
         pixels = shared.pixels
+        block = self._block.view()
+        unlock_memory(block.ctypes.data, block.nbytes)  # or a device would keep the old pages
         self._block.move_to(pixels.file, pixels.start_bytes, is_written=is_full)
         shared.set_full()
         return shared

@@ -147,6 +147,7 @@ class ImageStore:
         cache = self._cache
         if cache is None or self.common_shape is None or cache.num_ready < len(self):
             return None
+        cache.require(np.empty(0, np.int64), self._decode)  # sees whether others have them, too
         uniform = cache.images.uniform
         return None if uniform is None else uniform.view(-1, *self.common_shape.tolist())
 

@@ -18,7 +18,7 @@ from fastloader.direct._driver import uncaptured
 from fastloader.direct._memory_maps import read_mappings
 from fastloader.direct._row_kernel import prepare_kernels, read_rows
 
-__all__ = ["LockedMemory", "locked_memory"]
+__all__ = ["LockedMemory", "locked_memory", "unlock_memory"]
 
 _PORTABLE = 1  # cudaHostRegisterPortable: for all devices
 _MOST_TRIES = 3
@@ -49,6 +49,10 @@ class LockedMemory:
         whole = torch.empty(0, dtype=torch.uint8).set_(tensor.detach().untyped_storage())
         # An array over it forbids torch to give the storage other memory.
         self._bytes: npt.NDArray[np.uint8] = whole.numpy()
+        self.start = self._bytes.ctypes.data
+        """First address."""
+        self.stop = self.start + self._bytes.nbytes
+        """Address after the last."""
         self._device = device
         self._lock = threading.RLock()
         self._thread: threading.Thread | None = None
@@ -121,6 +125,11 @@ class LockedMemory:
             self._events[handle].record(stream)
         return True
 
+    def unlock(self) -> None:
+        """Unlock it, after the copies that have begun; it can be locked again."""
+        with self._lock:
+            self._unlock()
+
     def pause(self) -> None:
         """Unlock what a child would get a copy of; nobody can lock it until `go_on`."""
         self._lock.acquire()
@@ -143,15 +152,15 @@ class LockedMemory:
             return
         prepare_kernels(self._device)
         if not self._is_locked_by_user:
-            address, size_bytes = self._bytes.ctypes.data, self._bytes.nbytes
+            size_bytes = self.stop - self.start
             runtime = torch.cuda.cudart()  # type: ignore[no-untyped-call]
-            torch.cuda.check_error(runtime.cudaHostRegister(address, size_bytes, _PORTABLE))
+            torch.cuda.check_error(runtime.cudaHostRegister(self.start, size_bytes, _PORTABLE))
         self.is_locked = True
 
     def _find_obstacle(self) -> str | None:
-        start, size_bytes = self._bytes.ctypes.data, self._bytes.nbytes
+        size_bytes = self.stop - self.start
         try:
-            mappings = read_mappings(start, start + size_bytes)
+            mappings = read_mappings(self.start, self.stop)
         except OSError as error:
             return f"the system does not tell what memory it is ({error})"
         self._is_copied_by_fork = any(mapping.is_private for mapping in mappings)
@@ -179,7 +188,7 @@ class LockedMemory:
             self._events.clear()
             if not self._is_locked_by_user:
                 runtime = torch.cuda.cudart()  # type: ignore[no-untyped-call]
-                runtime.cudaHostUnregister(self._bytes.ctypes.data)
+                runtime.cudaHostUnregister(self.start)
 
     def __del__(self, is_exiting: Callable[[], bool] = sys.is_finalizing) -> None:
         if getattr(self, "is_locked", False) and not is_exiting():
@@ -206,6 +215,18 @@ def locked_memory(tensor: torch.Tensor, device: torch.device) -> LockedMemory:
         if memory is None:
             memory = _known[key] = LockedMemory(tensor, device)
         return memory
+
+
+def unlock_memory(start: int, size_bytes: int) -> None:
+    """Unlock what lies in a range of addresses, whose pages are about to be replaced.
+
+    Args:
+        start: First address.
+        size_bytes: Length of the range.
+    """
+    for memory in tuple(_known.values()):
+        if memory.start < start + size_bytes and start < memory.stop:
+            memory.unlock()
 
 
 class _Paused(threading.local):
