@@ -1,6 +1,8 @@
 """Collating into memory at hand gives what torch gives."""
 
+import re
 from collections.abc import Mapping
+from enum import IntEnum
 
 import numpy as np
 import pytest
@@ -190,3 +192,34 @@ def test_errors_are_those_of_torch(samples):
         collate(samples)
 
     assert str(found.value) == str(expected.value)
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        [1, -2, 2**63 - 1],
+        [True, False],
+        [1, True],
+        [1, 2.5],
+        [2.5, 1],
+        [0.1, float("nan"), float("-inf")],
+        [np.float32(0.5), np.float32(1)],
+        [IntEnum("Kind", "A B")(1), 2],
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("default", [torch.float32, torch.float64], ids=str)
+def test_numbers_become_what_torch_makes_of_them(numbers, default):
+    torch.set_default_dtype(default)
+    try:
+        assert_same(default_collate(numbers), collate(numbers))
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def test_a_number_that_is_too_large_raises_what_torch_raises():
+    with pytest.raises((RuntimeError, ValueError)) as expected:
+        default_collate([1, 2**63])
+
+    with pytest.raises(type(expected.value), match=re.escape(str(expected.value))):
+        collate([1, 2**63])

@@ -148,6 +148,22 @@ def test_a_list_of_tensors_is_told_from_a_dictionary():
     assert_same(unpack(pack(batch, writer, is_as_made=True), bytearray(slot)), expected)
 
 
+def test_a_batch_of_one_tensor_is_packed_at_once_too():
+    slot = bytearray(1 << 16)
+    writer = SlotWriter(memoryview(slot))
+
+    bodies = set()
+    for value in (1.0, 2.0):
+        batch = writer.empty((4, 100), torch.float32).fill_(value)
+        body = pack(batch, writer, is_as_made=True)
+        assert_same(unpack(body, bytearray(slot)), torch.full((4, 100), value))
+        bodies.add(id(body))
+        del batch
+        writer.begin()
+
+    assert len(bodies) == 1
+
+
 def test_what_does_not_lie_in_the_slot_is_packed_each_time():
     slot = bytearray(1 << 16)
     writer = SlotWriter(memoryview(slot))

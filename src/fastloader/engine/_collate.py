@@ -31,7 +31,7 @@ _NUMPY_DTYPES = frozenset(TORCH_DTYPES.values())
 
 
 def collate_map_into(allocate: Allocator) -> CollateMap:
-    """Return torch's table of collate functions with those for tensors and arrays replaced.
+    """Return torch's table of collate functions, with those for tensors, arrays and numbers replaced.
 
     Results equal torch's bit for bit. What the replacements do not know (nested, sparse or
     differentiable tensors, subclasses, mixed dtypes) goes to the function that stood there.
@@ -45,11 +45,14 @@ def collate_map_into(allocate: Allocator) -> CollateMap:
         table[torch.Tensor] = _TensorCollate(allocate, _STOCK_TENSOR)
     if table[np.ndarray] is _STOCK_ARRAY:
         table[np.ndarray] = _ArrayCollate(allocate, _STOCK_ARRAY)
+    for kind, dtype in ((int, torch.int64), (float, torch.float64)):
+        if getattr(table.get(kind), "__module__", None) == _STOCK_MODULE:
+            table[kind] = _NumberCollate(allocate, table[kind], kind, dtype)
     return table
 
 
 def install_collate_into(allocate: Allocator) -> None:
-    """Replace the functions for tensors and arrays in torch's own table.
+    """Replace the functions for tensors, arrays and numbers in torch's own table.
 
     **Processes:** only in a worker process, whose every call of `default_collate` is ours:
     also those inside a collate function of the user.
@@ -70,7 +73,7 @@ class DefaultCollate:
     def __init__(self, table: CollateMap) -> None:
         self._table = table
         self.is_known = all(
-            isinstance(function, _TensorCollate | _ArrayCollate)
+            isinstance(function, _TensorCollate | _ArrayCollate | _NumberCollate)
             or getattr(function, "__module__", None) == _STOCK_MODULE
             for function in table.values()
         )
@@ -180,3 +183,31 @@ class _ArrayCollate:
         else:
             np.stack(batch, out=out.numpy())
         return out
+
+
+class _NumberCollate:
+    """Numbers of one kind, as torch has them: int64, or float64 whatever the default dtype.
+
+    NumPy reads a list in a third of the time that `torch.tensor` takes.
+    """
+
+    def __init__(
+        self, allocate: Allocator, stock: Callable[..., Any], kind: type, dtype: torch.dtype
+    ) -> None:
+        self._allocate = allocate
+        self._stock = stock
+        self._kind = kind
+        self._dtype = dtype
+
+    def __call__(
+        self, batch: Sequence[Any], *, collate_fn_map: CollateMap | None = None
+    ) -> Any:
+        if set(map(type, batch)) == {self._kind}:
+            out = self._allocate((len(batch),), self._dtype)
+            try:
+                out.numpy()[:] = batch
+            except OverflowError:  # for torch to tell
+                pass
+            else:
+                return out
+        return self._stock(batch, collate_fn_map=collate_fn_map)

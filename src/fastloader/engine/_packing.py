@@ -171,14 +171,16 @@ class SlotWriter:
             batch: Of tensors that are as they were made, or anything else.
             body: From `pack`.
         """
-        is_plain = type(batch) in {dict, list} and self.fits and self._consists_of_made(batch)
+        is_plain = type(batch) in _PLAIN and self.fits and self._consists_of_made(batch)
         self._packed = (
             _Packed(type(batch), _keys_of(batch), self._made, body) if is_plain else None
         )
 
     def _consists_of_made(self, batch: Any) -> bool:
-        values = batch.values() if type(batch) is dict else batch
-        made = self._made
+        made, kind = self._made, type(batch)
+        if kind is torch.Tensor:
+            return len(made) == 1 and made[0].tensor is batch
+        values = batch.values() if kind is dict else batch
         return len(batch) == len(made) and all(map(is_, values, map(_TENSOR, made)))
 
     def place_memory(self, address: int, size_bytes: int) -> int | None:
@@ -402,6 +404,7 @@ def _array_at(
     return flat.reshape(shape, order="F" if order == "F" else "C")
 
 
+_PLAIN = frozenset({dict, list, torch.Tensor})
 _TENSOR = attrgetter("tensor")
 
 
