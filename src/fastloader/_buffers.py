@@ -99,8 +99,9 @@ class BufferPool:
     **Threads:** any thread may allocate, and any thread may drop the last tensor.
     """
 
-    stacked_bytes = 4 * _SMALL_BYTES
-    """Torch stacks samples to less than this as fast without the pool, by one call."""
+    stacked_bytes = 8 * _SMALL_BYTES
+    """Torch stacks small samples to less than this as fast without the pool: where it is given the
+    output it looks at each sample once more, and the C library keeps so much memory."""
 
     def __init__(self, *, requests_between_trims: int | None = None) -> None:
         self._requests_between_trims = requests_between_trims
