@@ -149,8 +149,8 @@ class Benchmark:
         baseline: str | None = None,
         compared: str = "wall_seconds",
         in_groups: bool = False,
-    ) -> None:
-        """Run everything, print the tables and write the JSON file when asked.
+    ) -> dict[str, Any]:
+        """Run everything, print the tables, write the JSON file when asked; return the report.
 
         Args:
             baseline: Group (or name) whose fastest member in a table the others of that table
@@ -195,6 +195,7 @@ class Benchmark:
             arguments.json.parent.mkdir(parents=True, exist_ok=True)
             document = {"question": self.question, **facts, "smoke": arguments.smoke, **report}
             arguments.json.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+        return report
 
     def _run_table(
         self,

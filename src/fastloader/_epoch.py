@@ -2,7 +2,7 @@
 
 import weakref
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from multiprocessing.process import BaseProcess
 from typing import Any
@@ -17,6 +17,7 @@ from fastloader._epochs import BegunEpoch
 from fastloader._isolation import DrawingHabits
 from fastloader._iterator import LoaderIterator
 from fastloader._loader_facts import LoaderFacts
+from fastloader._plain_code import has_plain_collate, is_plain
 from fastloader._position import EpochPosition, MapPosition
 from fastloader._ranks import read_ranks
 from fastloader._residence import Residence
@@ -24,10 +25,18 @@ from fastloader._seeding import DrawScope
 from fastloader._staging import allocator, device_of, made_here, staged
 from fastloader._standby import StandbyKeeper
 from fastloader._torch_internals import index_sampler, reported_length
-from fastloader._worker_runs import WorkerRuns, open_thread_run
+from fastloader._worker_runs import ProcessRun, WorkerRuns, open_thread_run
 from fastloader.datasets._batched import as_batched
 from fastloader.datasets._resident import preferred_residence
-from fastloader.engine import BatchMaker, Deliveries, FetchPlan, RunCounters
+from fastloader.engine import (
+    BatchMaker,
+    BegunHereRun,
+    Deliveries,
+    FetchPlan,
+    InProcessRun,
+    PoolRun,
+    RunCounters,
+)
 from fastloader.stages import BatchStream, CopySeconds
 from fastloader.stats import CountsSources, SourceCount, count_samples, subtract_counts
 from fastloader.typing import Batch
@@ -93,6 +102,10 @@ class EpochOpener:
         standby = None
         if is_made_here and plan.batched is not None and device is not None:
             standby = self._standby.lend()
+        # Where that matters, since it takes some time to tell.
+        may_wait = not is_made_here and self._worker_runs.may_wait(loader, device)
+        is_asked = may_wait or (is_made_here and not self._habits.is_quiet)
+        is_inert = is_asked and _reads_only(plan) and is_plain(plan.dataset)
         maker = BatchMaker(
             plan,
             allocate,
@@ -104,6 +117,7 @@ class EpochOpener:
             ends_crew=standby is None,
             point=begun.stream_points.get(0),
             remind=begun.remind,
+            is_inert=is_inert,
         )
         if is_made_here:
             order = begun.order.batches
@@ -113,16 +127,32 @@ class EpochOpener:
             for obstacle in self._direct.obstacles:
                 loader.stats.note_fallback(f"gathered by threads: {obstacle}")
             return _iterator(loader, begun, deliveries, stream, began, copy_seconds=seconds)
-        opened = self._worker_runs.open(loader, plan, maker, begun, deliveries, device)
+        counters = RunCounters.of_workers(self._worker_runs.most_workers(loader, plan))
+        opened: list[ProcessRun] = []
+        processes: list[BaseProcess] = []
+
+        def start() -> PoolRun:
+            found = self._worker_runs.open(
+                loader, plan, maker, begun, deliveries, device, counters
+            )
+            opened.append(found)
+            processes.extend(found.pool.processes)
+            return found.run
+
+        run: BatchStream
+        if may_wait and is_inert:
+            run = BegunHereRun(InProcessRun(maker, begun.order.batches, deliveries), start)
+        else:
+            run = start()
         return _iterator(
             loader,
             begun,
             deliveries,
-            staged(opened.run, loader, device, seconds),
+            staged(run, loader, device, seconds),
             began,
-            processes=opened.pool.processes,
-            on_end=opened.on_end,
-            counters=opened.run.counters,
+            processes=processes,
+            on_end=lambda is_healthy: [one.on_end(is_healthy) for one in opened],
+            counters=counters,
             copy_seconds=seconds,
         )
 
@@ -134,8 +164,8 @@ def _iterator(
     stream: BatchStream,
     began: float,
     *,
-    processes: Sequence[BaseProcess] = (),
-    on_end: Callable[[bool], None] | None = None,
+    processes: list[BaseProcess] | None = None,
+    on_end: Callable[[bool], object] | None = None,
     counters: RunCounters | None = None,
     copy_seconds: CopySeconds | None = None,
 ) -> LoaderIterator:
@@ -144,7 +174,7 @@ def _iterator(
         dataset=loader.dataset,
         index_sampler=index_sampler(loader),
         reported_length=reported_length(loader),
-        processes=list(processes),
+        processes=[] if processes is None else processes,
         transform=loader.device_transform,
         on_end=on_end or (lambda _is_healthy: None),  # nothing else outlives an epoch
         deliveries=deliveries,
@@ -192,6 +222,19 @@ def _sample_counter(loader: Any) -> Callable[[Any, Batch], int] | None:
     if isinstance(loader.dataset, IterableDataset):
         return lambda indices, batch: count_samples(batch, len(indices))
     return None
+
+
+def _reads_only(plan: FetchPlan) -> bool:
+    """Tell whether no code of the user's runs for a batch but that which reads single samples."""
+    return (
+        plan.auto_collation
+        and plan.collate_fn is default_collate
+        and plan.batch_transform is None
+        and plan.batched is None
+        and not plan.is_iterable
+        and plan.on_error == "raise"
+        and has_plain_collate()
+    )
 
 
 def _plan_of(loader: Any) -> FetchPlan:

@@ -32,7 +32,7 @@ class LoaderIterator(BaseIterator):
         stream: The batches.
         index_sampler: For `len`.
         reported_length: What `len(loader)` said of an iterable dataset, if it was asked.
-        processes: The workers, if there are any.
+        processes: The workers, if there are any; more may come while it is read.
         transform: Applied to each batch where it has arrived.
         on_end: Called once at the end, with whether the stream ended in good health.
         deliveries: What became of the tasks behind the batches of the stream, in its order.
@@ -54,7 +54,7 @@ class LoaderIterator(BaseIterator):
         reported_length: int | None,
         processes: list[BaseProcess],
         transform: Callable[[Batch], Batch] | None,
-        on_end: Callable[[bool], None],
+        on_end: Callable[[bool], object],
         deliveries: Deliveries,
         position: EpochPosition,
         order: DrawnBatches,

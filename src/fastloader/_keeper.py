@@ -33,6 +33,11 @@ class PoolKeeper:
         self._seen = SeenState()
         self._is_retired = False
 
+    @property
+    def has_idle(self) -> bool:
+        """Whether there are workers that wait for the next iterator."""
+        return self._idle is not None
+
     def acquire(
         self, state: Any, dataset_state: Any, make: Callable[[], WorkerPool], *, insists: bool
     ) -> WorkerPool:

@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import psutil
@@ -191,7 +192,7 @@ def read_available_bytes(root: Path) -> int:
     else:
         available *= 1024
     for group in _control_groups(root, "memory"):
-        free = _read_free_bytes(group)
+        free = _read_free_bytes(group, available)
         if free is not None:
             available = min(available, free)
     return max(0, available)
@@ -206,8 +207,8 @@ def read_shared_bytes(folder: Path = Path("/dev/shm")) -> int | None:  # noqa: S
     return shutil.disk_usage(folder).free if folder.is_dir() else None
 
 
-def _read_free_bytes(group: Path) -> int | None:
-    """Return what a control group may still take, None without a limit."""
+def _read_free_bytes(group: Path, enough: int) -> int | None:
+    """Return what a control group may still take, or so much that is enough; None without a limit."""
     for limit_name, usage_name, cache_name in (
         ("memory.max", "memory.current", "inactive_file"),
         ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
@@ -215,9 +216,12 @@ def _read_free_bytes(group: Path) -> int | None:
         limit = _read_text(group / limit_name).strip()
         usage = _read_text(group / usage_name).strip()
         if limit.isdecimal() and usage.isdecimal():
-            # Cached file pages count as used but are given up on demand.
-            cache = _read_field(group / "memory.stat", cache_name) or 0
-            return int(limit) - int(usage) + cache
+            free = int(limit) - int(usage)
+            if free < enough:
+                # Cached file pages count as used but are given up on demand. The system adds them up
+                # when it is asked, which takes a tenth of a millisecond.
+                free += _read_field(group / "memory.stat", cache_name) or 0
+            return free
     return None
 
 
@@ -226,7 +230,7 @@ def _control_groups(root: Path, controller: str) -> Iterator[Path]:
 
     A limit of an outer group binds as well. See cgroups(7) and proc_pid_mountinfo(5).
     """
-    mounts = list(_control_group_mounts(root, controller))
+    mounts = _control_group_mounts(root, controller)
     for line in _read_text(root / "proc/self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
         version = 1 if controllers else 2
@@ -242,15 +246,18 @@ def _control_groups(root: Path, controller: str) -> Iterator[Path]:
                 yield folder / group
 
 
-def _control_group_mounts(root: Path, controller: str) -> Iterator[tuple[int, str, str]]:
-    """Yield version, root within the hierarchy and mount point."""
+@cache
+def _control_group_mounts(root: Path, controller: str) -> list[tuple[int, str, str]]:
+    """Return version, root within the hierarchy and mount point of each, which stay as they are."""
+    found = []
     for line in _read_text(root / "proc/self/mountinfo").splitlines():
         mount, _, file_system = line.partition(" - ")
         words, system = mount.split(), file_system.split()
         if system[:1] == ["cgroup2"]:
-            yield 2, words[3], words[4]
+            found.append((2, words[3], words[4]))
         elif system[:1] == ["cgroup"] and controller in system[2].split(","):
-            yield 1, words[3], words[4]
+            found.append((1, words[3], words[4]))
+    return found
 
 
 def _detect_accelerator() -> str | None:
@@ -290,7 +297,7 @@ def _is_main_importable() -> bool:
 
 def _read_text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8", errors="replace")
+        return path.read_bytes().decode(errors="replace")  # quicker than reading text
     except OSError:
         return ""
 

@@ -28,6 +28,7 @@ from fastloader.engine import (
     FetchPlan,
     PoolOptions,
     PoolRun,
+    RunCounters,
     RunOptions,
     ThreadOptions,
     ThreadRun,
@@ -69,6 +70,33 @@ class WorkerRuns:
         self._num_needed = 1
         self._forecaster = Forecaster()
 
+    def may_wait(self, loader: Any, device: torch.device | None) -> bool:
+        """Return whether workers would have to start, and nobody insists that they do.
+
+        Args:
+            loader: The loader, for its options as they are now.
+            device: Where batches are copied to, if anywhere.
+        """
+        return (
+            self._is_automatic(loader)
+            and self._facts.chose_persistence
+            and not self.keeper.has_idle
+            and loader.worker_init_fn is None
+            and device is None
+            and not loader.pin_memory
+        )
+
+    def most_workers(self, loader: Any, plan: FetchPlan) -> int:
+        """Return how many workers there may be.
+
+        Args:
+            loader: The loader, for its options as they are now.
+            plan: What to read and how.
+        """
+        if self._may_grow(loader, plan):
+            return self._facts.most_workers
+        return int(loader.num_workers)
+
     def open(
         self,
         loader: Any,
@@ -77,6 +105,7 @@ class WorkerRuns:
         begun: BegunEpoch,
         deliveries: Deliveries,
         device: torch.device | None,
+        counters: RunCounters,
     ) -> ProcessRun:
         """Return a pass that has begun.
 
@@ -88,6 +117,7 @@ class WorkerRuns:
             begun: The epoch.
             deliveries: Takes what became of the batches.
             device: Where they are copied to, if anywhere.
+            counters: Takes what happens.
         """
         loader.check_worker_number_rationality()
         dataset_state = fingerprint(plan.dataset)
@@ -124,6 +154,7 @@ class WorkerRuns:
                     self._forecaster.forecast, loader, plan, begun.epoch + 1, dataset_state
                 ),
                 may_grow=lambda: fingerprint(plan.dataset) == dataset_state,
+                counters=counters,
                 maker=maker if self._is_automatic(loader) else None,
             ),
         )
@@ -157,16 +188,10 @@ class WorkerRuns:
     def _pool_options(
         self, loader: Any, plan: FetchPlan, begun: BegunEpoch, device: torch.device | None
     ) -> PoolOptions:
-        # Not where each worker has a share of an iterable dataset, nor where the caller insists on
-        # the copies of the dataset that the first workers got: later ones would get another.
-        may_grow = (
-            self._is_automatic(loader)
-            and self._facts.chose_persistence
-            and not plan.is_iterable
-        )
+        may_grow = self._may_grow(loader, plan)
         return PoolOptions(
             context=loader.multiprocessing_context or multiprocessing.get_context(),
-            num_workers=self._facts.most_workers if may_grow else loader.num_workers,
+            num_workers=self.most_workers(loader, plan),
             worker_init_fn=loader.worker_init_fn,
             ranks=read_ranks(),
             base_seed=begun.order.start.base_seed,
@@ -174,6 +199,15 @@ class WorkerRuns:
             stands_for_fork=self._facts.may_fork,
             num_first=self._num_needed if may_grow else None,
             num_cpus=loader.num_workers,
+        )
+
+    def _may_grow(self, loader: Any, plan: FetchPlan) -> bool:
+        # Not where each worker has a share of an iterable dataset, nor where the caller insists on
+        # the copies of the dataset that the first workers got: later ones would get another.
+        return (
+            self._is_automatic(loader)
+            and self._facts.chose_persistence
+            and not plan.is_iterable
         )
 
     def _is_automatic(self, loader: Any) -> bool:

@@ -1,5 +1,6 @@
 """Runs fetch and collate: in this process, in worker processes or in threads."""
 
+from fastloader.engine._begun_here import BegunHereRun
 from fastloader.engine._counters import RunCounters
 from fastloader.engine._delivery import Deliveries, Delivery
 from fastloader.engine._fetch import FetchPlan, SkippedSample
@@ -17,6 +18,7 @@ from fastloader.engine._thread_workers import ThreadSetup
 __all__ = [
     "MERGED_BYTES",
     "BatchMaker",
+    "BegunHereRun",
     "Deliveries",
     "Delivery",
     "FetchPlan",

@@ -53,6 +53,7 @@ class BatchMaker:
         ends_crew: Whether `close` ends its threads.
         point: Where an iterable dataset goes on.
         remind: Tells the dataset which epoch it is, before each batch.
+        is_inert: Whether samples are known to draw nothing.
     """
 
     most_bytes = MERGED_BYTES
@@ -71,6 +72,7 @@ class BatchMaker:
         ends_crew: bool = True,
         point: StreamPoint | None = None,
         remind: Callable[[], None] = lambda: None,
+        is_inert: bool = False,
     ) -> None:
         self._plan = plan
         self._allocate = allocate
@@ -81,6 +83,7 @@ class BatchMaker:
         self._ends_crew = ends_crew
         self._point = point
         self._remind = remind
+        self._is_inert = is_inert or type(plan.dataset) in _INERT
         self._fetcher: Fetcher | None = None
         keep_some_freed_memory()
 
@@ -148,7 +151,7 @@ class BatchMaker:
                 with working_with(self._crew):
                     yield
                 return
-            if type(self._plan.dataset) in _INERT or self._isolation.leaves_alone(number):
+            if self._is_inert or self._isolation.leaves_alone(number):
                 yield
                 return
             with self._isolation.around(number, num_samples):

@@ -8,7 +8,6 @@ from collections import deque
 from collections.abc import Iterator
 
 from fastloader._queue_state import QueueState
-from fastloader.engine._counters import RunCounters
 from fastloader.engine._death import describe_death
 from fastloader.engine._delivery import Delivery
 from fastloader.engine._dispatch import Dispatch
@@ -60,7 +59,7 @@ class PoolRun:
         self._is_closed = False
         self._num_dropped = 0
         self._deaths = [0] * self._num_workers  # without a batch in between
-        self.counters = RunCounters.of_workers(self._num_workers)
+        self.counters = options.counters
         """What happened so far."""
         self._tasks = tasks = Dispatch(pool, order, options)
         self._team = Team(pool, tasks.turns, tasks.lookahead, options.may_grow)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from fastloader.engine._counters import RunCounters
 from fastloader.engine._delivery import Deliveries
 from fastloader.engine._fetch import SkippedSample
 from fastloader.engine._head_start import Forecast
@@ -50,5 +51,7 @@ class RunOptions:
     """Says at the end of the order what the next run will be, if that can be told."""
     may_grow: Callable[[], bool]
     """Whether a worker that starts now would be like the others."""
+    counters: RunCounters
+    """Takes what happens."""
     maker: BatchMaker | None
     """Makes the batches that cannot be sent, in this process; None raises instead."""

@@ -1,0 +1,299 @@
+"""Whether reading samples of a dataset can leave nothing behind in the process: read off its code."""
+
+import builtins
+import dis
+import inspect
+import math
+from functools import lru_cache
+from itertools import chain
+from types import CodeType, FunctionType, ModuleType, NoneType
+from typing import Any
+
+import numpy as np
+import torch
+
+from fastloader._torch_internals import collate, default_collate_fn_map
+
+__all__ = ["has_plain_collate", "is_plain"]
+
+_MOST_VALUES = 4096
+"""Values in containers that are looked at; larger ones are not worth the time."""
+
+_MOST_DEPTH = 8
+"""Of containers within each other."""
+
+_SCALARS = {int, float, complex, bool, str, bytes, NoneType, range, torch.dtype}
+_CONTAINERS = {list, tuple, set, frozenset}
+_MODULES = (torch, np, math)
+
+_CALLABLES = {
+    id(one)
+    for one in (
+        *(
+            abs,
+            bool,
+            complex,
+            dict,
+            divmod,
+            enumerate,
+            float,
+            int,
+            len,
+            list,
+            max,
+            min,
+            pow,
+            range,
+        ),
+        *(reversed, round, set, slice, sorted, str, sum, tuple, zip),
+        *(torch.arange, torch.as_tensor, torch.cat, torch.eye, torch.from_numpy, torch.full),
+        *(torch.linspace, torch.ones, torch.stack, torch.tensor, torch.zeros),
+        *(np.arange, np.array, np.asarray, np.eye, np.full, np.ones),
+        *(np.zeros, np.bool_, np.uint8, np.int16, np.int32, np.int64, np.float32, np.float64),
+    )
+}
+"""What makes new values and does nothing else, whatever plain values it gets. Those of NumPy that write
+to one of their arguments are not among them."""
+
+_KEYWORDS = frozenset({"axis", "dim", "dtype", "fill_value", "key", "shape", "size", "strict"})
+"""Of calls; unlike ``out``, which is written to, or ``device``."""
+
+_ATTRIBUTES = frozenset({
+    *("T", "dtype", "imag", "ndim", "real", "shape", "start", "step", "stop"),
+    *("astype", "bool", "byte", "clone", "contiguous", "copy", "double", "endswith", "flatten"),
+    *("float", "get", "half", "int", "item", "items", "join", "keys", "long", "lower", "numpy"),
+    *("permute", "reshape", "size", "split", "startswith", "strip", "tolist", "transpose"),
+    *("unsqueeze", "upper", "values", "view"),
+})
+"""Attributes and methods that change nothing, of whichever plain value they are."""
+
+_UNUSUAL = (
+    inspect.CO_VARARGS | inspect.CO_VARKEYWORDS | inspect.CO_GENERATOR | inspect.CO_COROUTINE
+)
+"""Flags of code that is not a simple function."""
+
+_HARMLESS = frozenset({
+    *("BINARY_OP", "BINARY_SLICE", "BINARY_SUBSCR", "BUILD_CONST_KEY_MAP", "BUILD_LIST"),
+    *("BUILD_MAP", "BUILD_SET", "BUILD_SLICE", "BUILD_STRING", "BUILD_TUPLE", "CALL"),
+    *("CALL_KW", "COMPARE_OP", "CONTAINS_OP", "CONVERT_VALUE", "COPY", "DICT_UPDATE"),
+    *("END_FOR", "FORMAT_SIMPLE", "FORMAT_VALUE", "FOR_ITER", "GET_ITER", "GET_LEN"),
+    *("IS_OP", "JUMP_BACKWARD", "JUMP_FORWARD", "JUMP_IF_FALSE_OR_POP"),
+    *("JUMP_IF_TRUE_OR_POP", "KW_NAMES", "LIST_EXTEND", "LIST_TO_TUPLE"),
+    *("LOAD_ASSERTION_ERROR", "LOAD_CONST", "LOAD_FAST", "LOAD_FAST_BORROW"),
+    *("LOAD_FAST_BORROW_LOAD_FAST_BORROW", "LOAD_FAST_CHECK", "LOAD_FAST_LOAD_FAST"),
+    *("LOAD_SMALL_INT", "NOP", "NOT_TAKEN", "POP_ITER", "POP_JUMP_BACKWARD_IF_FALSE"),
+    *("POP_JUMP_BACKWARD_IF_NONE", "POP_JUMP_BACKWARD_IF_NOT_NONE"),
+    *("POP_JUMP_BACKWARD_IF_TRUE", "POP_JUMP_FORWARD_IF_FALSE", "POP_JUMP_FORWARD_IF_NONE"),
+    *("POP_JUMP_FORWARD_IF_NOT_NONE", "POP_JUMP_FORWARD_IF_TRUE", "POP_JUMP_IF_FALSE"),
+    *("POP_JUMP_IF_NONE", "POP_JUMP_IF_NOT_NONE", "POP_JUMP_IF_TRUE", "POP_TOP", "PRECALL"),
+    *("PUSH_NULL", "RAISE_VARARGS", "RESUME", "RETURN_CONST", "RETURN_VALUE", "SET_UPDATE"),
+    *("STORE_FAST", "STORE_FAST_LOAD_FAST", "STORE_FAST_STORE_FAST", "SWAP", "TO_BOOL"),
+    *("UNARY_INVERT", "UNARY_NEGATIVE", "UNARY_NOT", "UNARY_POSITIVE", "UNPACK_EX"),
+    *("UNPACK_SEQUENCE",),
+})
+"""Operations that touch nothing but local variables and new values, of any version of Python."""
+
+_PLAIN_LOOKUP = vars(object)["__getattribute__"]
+
+_UNKNOWN = object()
+"""A plain value that is not known before the code runs."""
+
+
+def has_plain_collate() -> bool:
+    """Tell whether torch's default collate calls no functions but its own."""
+    functions = default_collate_fn_map.values()
+    return all(
+        isinstance(one, FunctionType) and one.__module__ == collate.__module__
+        for one in functions
+    )
+
+
+def is_plain(dataset: Any) -> bool:
+    """Tell whether it makes no difference in which process samples of a dataset are read.
+
+    Its ``__getitem__`` may only compute new values from plain ones: numbers, strings, arrays and
+    tensors, and containers of these. It stores nothing, opens nothing, draws nothing and calls
+    nothing but other such code and a few functions of torch, NumPy and Python. Whatever is not
+    known to be harmless is taken for harmful, so that most code is not plain.
+
+    Args:
+        dataset: Map-style dataset, whose indices are plain.
+    """
+    kind = type(dataset)
+    function = inspect.getattr_static(kind, "__getitem__", None)
+    if (
+        not isinstance(function, FunctionType)
+        or inspect.getattr_static(kind, "__getitems__", None) is not None
+        or inspect.getattr_static(kind, "__getattribute__") is not _PLAIN_LOOKUP
+        or inspect.getattr_static(dataset, "__dict__", None) is None
+        or torch.get_default_device().type != "cpu"
+    ):
+        return False
+    try:
+        _Reader(dataset).read(function, is_method=True)
+    except _NotPlainError:
+        return False
+    return True
+
+
+class _NotPlainError(Exception):
+    """Something is not known to be harmless; never leaves this module."""
+
+
+def _require(is_harmless: bool) -> None:
+    if not is_harmless:
+        raise _NotPlainError
+
+
+class _Method:
+    """A function of the dataset's class, to be called with the dataset."""
+
+    def __init__(self, function: FunctionType) -> None:
+        self.function = function
+
+
+class _Reader:
+    """Reads the code that runs for a sample, each function once."""
+
+    def __init__(self, dataset: Any) -> None:
+        self._dataset = dataset
+        self._seen: set[tuple[int, bool]] = set()
+        self._num_left = _MOST_VALUES
+
+    def read(self, function: FunctionType, *, is_method: bool) -> None:
+        """Go through a function: known objects, step by step, until they are used as values.
+
+        Args:
+            function: Of Python.
+            is_method: Whether its first argument is the dataset; all others are plain values.
+
+        Raises:
+            _NotPlainError: If anything is not known to be harmless.
+        """
+        if (id(function), is_method) in self._seen:
+            return
+        self._seen.add((id(function), is_method))
+        code = function.__code__
+        _require(not code.co_flags & _UNUSUAL and not code.co_freevars and not code.co_cellvars)
+        for default in (
+            *(function.__defaults__ or ()),
+            *(function.__kwdefaults__ or {}).values(),
+        ):
+            self._require_plain(default)
+        owner = code.co_varnames[0] if is_method and code.co_argcount else None
+        known: Any = _UNKNOWN
+        before: Any = None
+        for step in _steps(code):
+            is_attribute = step.opname in {"LOAD_ATTR", "LOAD_METHOD"}
+            if is_attribute and not step.is_jump_target:
+                known = self._attribute(known, step.argval)
+                continue
+            self._use(known)
+            known = _UNKNOWN
+            if is_attribute:
+                _require(step.argval in _ATTRIBUTES)
+            elif step.opname == "LOAD_GLOBAL":
+                known = _global(function, step.argval)
+            else:
+                _require_harmless(step, code.co_consts, before)
+                if owner is not None and _loads(step, owner):
+                    known = self._dataset
+            before = step.argval
+
+    def _attribute(self, known: Any, name: str) -> Any:
+        if known is self._dataset:
+            return self._own(name)
+        if isinstance(known, ModuleType):
+            _require(any(known is one for one in _MODULES) and name in vars(known))
+            return vars(known)[name]
+        if known is not _UNKNOWN:
+            self._require_plain(known)
+        _require(name in _ATTRIBUTES)
+        return _UNKNOWN
+
+    def _own(self, name: str) -> Any:
+        """Return an attribute of the dataset that is found without running code."""
+        of_class = inspect.getattr_static(type(self._dataset), name, _UNKNOWN)
+        own = vars(self._dataset)
+        if of_class is _UNKNOWN:
+            _require(name in own)
+            return own[name]
+        _require(name not in own)
+        return _Method(of_class) if isinstance(of_class, FunctionType) else of_class
+
+    def _use(self, known: Any) -> None:
+        """Let an object be a value: called, given to others, or returned."""
+        if known is _UNKNOWN:
+            return
+        if isinstance(known, _Method):
+            self.read(known.function, is_method=True)
+        elif isinstance(known, FunctionType) and id(known) not in _CALLABLES:
+            self.read(known, is_method=False)
+        elif callable(known):
+            _require(id(known) in _CALLABLES or _is_error(known))
+        else:
+            self._require_plain(known)
+
+    def _require_plain(self, value: Any, depth: int = 0) -> None:
+        kind = type(value)
+        if kind in _SCALARS or (isinstance(value, np.generic) and kind.__module__ == "numpy"):
+            return
+        if kind is np.ndarray:
+            _require(not value.dtype.hasobject)
+        elif kind is torch.Tensor:
+            is_usual = value.layout is torch.strided and not value.requires_grad
+            _require(is_usual and value.device.type == "cpu")
+        else:
+            _require((kind is dict or kind in _CONTAINERS) and depth < _MOST_DEPTH)
+            self._num_left -= len(value)
+            _require(self._num_left >= 0)
+            for part in chain(value, value.values() if kind is dict else ()):
+                self._require_plain(part, depth + 1)
+
+
+@lru_cache(maxsize=256)
+def _steps(code: CodeType) -> tuple[dis.Instruction, ...]:
+    return tuple(dis.get_instructions(code))
+
+
+def _global(function: FunctionType, name: str) -> Any:
+    names = function.__globals__ if name in function.__globals__ else vars(builtins)
+    _require(name in names)
+    return names[name]
+
+
+def _is_error(known: Any) -> bool:
+    return (
+        isinstance(known, type)
+        and issubclass(known, Exception)
+        and vars(builtins).get(known.__name__) is known
+    )
+
+
+def _require_harmless(step: dis.Instruction, constants: tuple[Any, ...], before: Any) -> None:
+    """Look at a step that loads neither a global nor an attribute.
+
+    Args:
+        step: The step.
+        constants: Of the code.
+        before: Argument of the step before.
+    """
+    _require(step.opname in _HARMLESS)
+    if step.opname == "BINARY_OP":
+        _require(not step.argrepr.endswith("="))  # in place, maybe of what the dataset holds
+    elif step.opname in {"KW_NAMES", "CALL_KW"}:  # before Python 3.13, and since
+        names = constants[step.arg or 0] if step.opname == "KW_NAMES" else before
+        _require(type(names) is tuple and _KEYWORDS.issuperset(names))
+
+
+def _loads(step: dis.Instruction, owner: str) -> bool:
+    """Return whether a step loads the dataset, as the last of what it does."""
+    if "_FAST" not in step.opname:
+        return False
+    names = step.argval if isinstance(step.argval, tuple) else (step.argval,)
+    actions = [word for word in step.opname.split("_") if word in {"LOAD", "STORE"}]
+    for number, (name, action) in enumerate(zip(names, actions, strict=True), start=1):
+        if name == owner:
+            _require(action == "LOAD" and number == len(names))
+            return True
+    return False
