@@ -5,7 +5,9 @@ import pytest
 import torch
 from hypothesis import given
 
-from fastloader.engine._packing import SlotWriter, pack, unpack
+from fastloader.engine._packing import pack
+from fastloader.engine._slot_writer import SlotWriter
+from fastloader.engine._unpacking import unpack
 from tests.engine.strategies import batches
 from tests.equality import assert_same
 

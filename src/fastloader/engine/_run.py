@@ -14,7 +14,6 @@ from fastloader.engine._dispatch import Dispatch
 from fastloader.engine._fetch import AllSkippedError, SkippedSample
 from fastloader.engine._inprocess import BatchMaker
 from fastloader.engine._messages import Reply, ReplyKind, Task
-from fastloader.engine._packing import unpack
 from fastloader.engine._patience import Patience
 from fastloader.engine._pending import Pending
 from fastloader.engine._pool import Death, Event, WorkerPool
@@ -22,6 +21,7 @@ from fastloader.engine._remote_errors import unpack_error
 from fastloader.engine._run_options import RunOptions
 from fastloader.engine._shares import warn_of_drops, warn_of_repeats
 from fastloader.engine._team import Team
+from fastloader.engine._unpacking import unpack
 from fastloader.engine._whereabouts import place_of, whereabouts
 from fastloader.errors import WorkerDiedError
 from fastloader.sampling._drawn import Drawn

@@ -46,8 +46,9 @@ from fastloader.engine._messages import (
 )
 from fastloader.engine._one_thread import use_one_thread
 from fastloader.engine._owned_generators import OwnedGenerators
-from fastloader.engine._packing import SlotWriter, pack
+from fastloader.engine._packing import pack
 from fastloader.engine._remote_errors import pack_error
+from fastloader.engine._slot_writer import SlotWriter
 from fastloader.engine._stopwatch import Stopwatch
 from fastloader.errors import UnpicklableError
 from fastloader.shm._arena import ArenaView, SlotPlace
