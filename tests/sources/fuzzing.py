@@ -1,6 +1,7 @@
 """Read many damaged files in a child process, and tell what came of each.
 
-Run as ``python -m tests.sources.fuzzing KIND FIRST LAST``: prints a line for each seed, first the
+Run as ``python -m tests.sources.fuzzing KIND FIRST LAST``, where the kind "pages" is Parquet that
+is read by page whatever its size: prints a line for each seed, first the
 seed, then what came of it. A seed without an outcome is what ended the process.
 """
 
@@ -145,6 +146,10 @@ def _plain_reader_agrees(path, found):
 def main(kind, first, last):
     """Damage and read, one seed after the other."""
     warnings.simplefilter("ignore")
+    if kind == "pages":
+        from fastloader.sources import _parquet
+
+        kind, _parquet.is_worth_pages = "parquet", lambda *_, **__: True
     with tempfile.TemporaryDirectory() as folder:
         originals = write_originals(Path(folder), kind)
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))

@@ -6,11 +6,12 @@ from tests.sources.fuzzing import ALLOWED, run_in_children
 from tests.sources.test_formats import WRITERS
 
 SMALL_SHARE = 100
+KINDS = [*sorted(WRITERS), "pages"]
 
 
 def wrong(kind, num_files):
     """Return the outcomes that are not allowed, by seed."""
-    if kind not in {"parquet", "arrow", "feather"}:
+    if kind not in {"pages", "parquet", "arrow", "feather"}:
         pytest.importorskip(kind)
     outcomes = run_in_children(kind, 0, num_files)
     assert len(outcomes) == num_files
@@ -18,13 +19,13 @@ def wrong(kind, num_files):
 
 
 @pytest.mark.multiprocess
-@pytest.mark.parametrize("kind", sorted(WRITERS))
+@pytest.mark.parametrize("kind", KINDS)
 def test_damaged_files_are_refused_or_read_rightly(kind):
     assert wrong(kind, SMALL_SHARE) == {}
 
 
 @pytest.mark.multiprocess
 @pytest.mark.stress
-@pytest.mark.parametrize("kind", sorted(WRITERS))
+@pytest.mark.parametrize("kind", KINDS)
 def test_two_thousand_damaged_files_are_refused_or_read_rightly(kind):
     assert wrong(kind, 2000) == {}

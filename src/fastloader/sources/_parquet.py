@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, TypeAlias
 
@@ -16,8 +16,6 @@ from fastloader.sources._batch_rows import rows_at_once
 from fastloader.sources._description import ImageDescription
 from fastloader.sources._location import PathLike, StorageOptions
 from fastloader.sources._ome_arrow_layout import (
-    PLANE_PLACE,
-    SIZES,
     ColumnLayout,
     choose_image_column,
     other_columns,
@@ -27,6 +25,9 @@ from fastloader.sources._ome_arrow_table import ImageTableReader
 from fastloader.sources._one_at_a_time import one_at_a_time
 from fastloader.sources._parquet_columns import ParquetColumns
 from fastloader.sources._parquet_handle import ParquetHandle
+from fastloader.sources._parquet_leaves import ImageLeaves
+from fastloader.sources._parquet_levels import PageError
+from fastloader.sources._parquet_plan import Job, is_worth_pages, join_streams, plan_jobs
 from fastloader.sources._parquet_statistics import find_uniform
 from fastloader.sources._protocol import ColumnValues, ImageTable, WritePixels
 from fastloader.sources._write_behind import WriteBatch, WriteBehind
@@ -41,16 +42,6 @@ _BYTES_PER_THREAD = 128 << 20
 """Each thread costs up to 30 MB in Arrow's memory pool."""
 _WORTH_A_THREAD_BYTES = 32 << 20
 """Below it, starting a thread that writes behind takes longer than it saves."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Job:
-    """Row groups that are read one after the other."""
-
-    groups: list[int]
-    leaves: list[str]
-    last_row: int
-    """Of those that are wanted: what comes after it need not be decoded."""
 
 
 class ParquetSource:
@@ -95,8 +86,8 @@ class ParquetSource:
         self._layout = ColumnLayout.of(
             schema.field(self._column).type, self.where, is_interleaved=is_interleaved
         )
-        self._chunk_leaves = self._leaves("chunks", self._layout.chunk_fields)
-        self._plane_leaves = self._leaves("planes", (*PLANE_PLACE, "pixels"))
+        self._leaves = ImageLeaves(self._file, self._column, self._layout)
+        self._paged = self._leaves.paged()
 
     @property
     def where(self) -> str:
@@ -176,6 +167,8 @@ class ParquetSource:
     def close(self) -> None:
         """Close the file; it is opened again when needed."""
         self._file.close()
+        for paged in self._paged.values():
+            paged.close()
 
     def read_images(
         self,
@@ -207,7 +200,13 @@ class ParquetSource:
         writer = PixelWriter(
             self._layout, table, rows, offsets, write, channels=channels, where=self.where
         )
-        jobs = self._plan(rows, in_chunks[rows])
+        jobs = plan_jobs(
+            rows,
+            in_chunks[rows],
+            self._file.group_starts,
+            self._leaves.chunks,
+            self._leaves.planes,
+        )
         num_bytes = table.shapes[rows].prod(axis=1) * table.item_sizes[rows]
         num_allowed = num_threads
         num_threads = max(1, min(num_threads, int(num_bytes.sum()) // _BYTES_PER_THREAD))
@@ -217,10 +216,10 @@ class ParquetSource:
         batch_rows = rows_at_once(num_bytes, num_threads)
         announce = one_at_a_time(on_rows)
 
-        def write_batch(batch: pa.RecordBatch, row_numbers: Integers) -> None:
-            announce(writer.write(batch.column(0), row_numbers))
+        def write_batch(batch: pa.StructArray, row_numbers: Integers) -> None:
+            announce(writer.write(batch, row_numbers))
 
-        def run(job: _Job) -> None:
+        def run(job: Job) -> None:
             self._run(job, write_batch, batch_rows)
 
         if num_threads == 1:
@@ -229,9 +228,7 @@ class ParquetSource:
                 for job in jobs:
                     self._run(job, behind, batch_rows)
             return
-        single = [
-            _Job([group], job.leaves, job.last_row) for job in jobs for group in job.groups
-        ]
+        single = [replace(job, groups=[group]) for job in jobs for group in job.groups]
         with ThreadPoolExecutor(num_threads, "fastloader-parquet") as pool:
             done = [pool.submit(run, job) for job in single]
             try:
@@ -242,7 +239,57 @@ class ParquetSource:
 
     def _run(
         self,
-        job: _Job,
+        job: Job,
+        write_batch: WriteBatch,
+        batch_rows: int,
+    ) -> None:
+        """Read row groups one after the other and hand on their images.
+
+        Raises:
+            SourceError: If rows are missing.
+        """
+        left = [
+            (group, row)
+            for group in job.groups
+            if (row := self._run_pages(job, group, write_batch, batch_rows)) is not None
+        ]
+        for groups, first_row in join_streams(left, self._file.group_starts):
+            self._run_stream(job, groups, first_row, write_batch, batch_rows)
+
+    def _run_pages(
+        self, job: Job, group: int, write_batch: WriteBatch, batch_rows: int
+    ) -> int | None:
+        """Read a row group by page, and hand on images of it.
+
+        Returns:
+            First row that is left to be read as a stream; None if there are none.
+        """
+        start, stop = map(int, self._file.group_starts[group : group + 2])
+        rows = job.rows[slice(*np.searchsorted(job.rows, (start, stop)))]
+        paged = self._paged.get(job.piece)
+        table, in_chunks = self._scan
+        shapes, is_stored = table.shapes[start:stop], in_chunks[start:stop]
+        if paged is None or not is_worth_pages(
+            shapes, len(rows), is_in_lists=paged.is_in_lists
+        ):
+            return start
+        row_levels = shapes.prod(axis=1)
+        row_levels[(is_stored != (job.piece == "chunks")) | (row_levels == 0)] = 1
+        batches = paged.read(group, rows - start, row_levels, batch_rows)
+        done = start
+        try:
+            for batch, numbers in batches:
+                write_batch(batch, start + numbers)
+                done = start + int(numbers[-1]) + 1
+        except PageError:
+            return done
+        return None
+
+    def _run_stream(
+        self,
+        job: Job,
+        groups: Sequence[int],
+        first_row: int,
         write_batch: WriteBatch,
         batch_rows: int,
     ) -> None:
@@ -252,50 +299,22 @@ class ParquetSource:
             SourceError: If rows are missing.
         """
         starts = self._file.group_starts
-        numbers = np.concatenate([
-            np.arange(*starts[group : group + 2]) for group in job.groups
-        ])
+        numbers = np.concatenate([np.arange(*starts[group : group + 2]) for group in groups])
         with self._file.reading():
             batches = self._file.open().iter_batches(
-                batch_rows, row_groups=job.groups, columns=job.leaves, use_threads=False
+                batch_rows, row_groups=list(groups), columns=job.leaves, use_threads=False
             )
             done = 0
             for batch in batches:
                 row_numbers = numbers[done : done + batch.num_rows]
                 done += batch.num_rows
-                write_batch(batch, row_numbers)
-                if done < len(numbers) and numbers[done] > job.last_row:
+                is_done = int(np.searchsorted(row_numbers, first_row))
+                if is_done < len(row_numbers):
+                    write_batch(batch.column(0)[is_done:], row_numbers[is_done:])
+                if done < len(numbers) and numbers[done] > job.rows[-1]:
                     return
         if done != len(numbers):
             raise SourceError(f"{self.where}: expected {len(numbers)} rows, but got {done}.")
-
-    def _plan(self, rows: Integers, in_chunks: npt.NDArray[np.bool_]) -> list[_Job]:
-        """Return the row groups to read, together where they follow each other without a gap.
-
-        Rows cannot be left out but at the end of a stream.
-        """
-        starts = self._file.group_starts
-        jobs: list[_Job] = []
-        groups = np.searchsorted(starts, rows, "right") - 1
-        for group in np.unique(groups).tolist():
-            is_here = groups == group
-            some = in_chunks[is_here]
-            last_row = int(rows[is_here][-1])
-            leaves = []
-            if some.any():
-                leaves += self._chunk_leaves
-            if not some.all():
-                leaves += self._plane_leaves
-            last = jobs[-1] if jobs else None
-            if (
-                last is not None
-                and last.leaves == leaves
-                and last.last_row + 1 == starts[group]
-            ):
-                jobs[-1] = _Job([*last.groups, group], leaves, last_row)
-            else:
-                jobs.append(_Job([group], leaves, last_row))
-        return jobs
 
     @cached_property
     def _scan(self) -> tuple[ImageTable, npt.NDArray[np.bool_]]:
@@ -305,19 +324,15 @@ class ParquetSource:
             SourceError: If rows are missing.
         """
         layout = self._layout
-        leaves = self._leaves("pixels_meta", (*SIZES, "type"))
-        if layout.has_chunks:
-            more = ("dtype",) if layout.has_byte_chunks else ()
-            leaves += self._leaves("chunks", ("shape_z", "shape_y", "shape_x", *more))
+        leaves = self._leaves
+        positions = leaves.positions(leaves.sizes)
         by_name = {
-            path.rpartition(".")[2]: self._file.leaf_paths.index(path) for path in leaves
+            path.rpartition(".")[2]: position
+            for path, position in zip(leaves.sizes, positions, strict=True)
         }
-        leaves += self._leaves("planes", ("t",))
-        pixels = [self._pixel_leaf(name) for name in ("chunks", "planes")]
-        self._file.check_columns([
-            *by_name.values(),
-            *(leaf for leaf in pixels if leaf is not None),
-        ])
+        pixels = leaves.positions(list(leaves.pixels.values()))
+        self._file.check_columns([*positions, *pixels])
+        columns = leaves.sizes + leaves.planes_present
         may_be_alike = layout.has_chunks and layout.samples_per_pixel == 1
         reader = ImageTableReader(layout, self.where)
         with self._file.reading():
@@ -330,7 +345,7 @@ class ParquetSource:
                 ):
                     continue
                 for batch in file.iter_batches(
-                    row_groups=[group], columns=leaves, use_threads=False
+                    row_groups=[group], columns=columns, use_threads=False
                 ):
                     reader.add(batch.column(0))
         table = reader.finish()
@@ -356,9 +371,11 @@ class ParquetSource:
             ("chunks", in_chunks),
             ("planes", table.has_image & ~in_chunks),
         ):
-            leaf = self._pixel_leaf(name)
-            if leaf is None or not is_stored.any():
+            path = self._leaves.pixels.get(name)
+            is_bytes = name == "chunks" and self._layout.has_byte_chunks
+            if path is None or is_bytes or not is_stored.any():
                 continue
+            (leaf,) = self._leaves.positions([path])
             pixels = np.where(is_stored, table.shapes.prod(axis=1), 0)
             for group, first in enumerate(self._file.group_starts[:-1].tolist()):
                 claimed = pixels[first : self._file.group_starts[group + 1]]
@@ -370,20 +387,3 @@ class ParquetSource:
                         f"{table.shapes[row].tolist()} are {int(claimed.max())} pixels, but its "
                         f"row group has {stored} pixels in all its {name}."
                     )
-
-    def _pixel_leaf(self, name: str) -> int | None:
-        """Return the position of the leaf column of chunks or planes that holds the numbers."""
-        numbers = [path for path in self._leaves(name, ("pixels",)) if ".pixels." in path]
-        return self._file.leaf_paths.index(numbers[0]) if numbers else None
-
-    def _leaves(self, parent: str, fields: tuple[str, ...]) -> list[str]:
-        """Return the paths of leaf columns below some fields of the image column."""
-        prefix = f"{self._column}.{parent}."
-        # Below a list, Parquet puts two levels ("list.element") before the fields of a struct.
-        level = 0 if parent == "pixels_meta" else 2
-        found = []
-        for path in self._file.leaf_paths:
-            names = path.removeprefix(prefix).split(".")
-            if path.startswith(prefix) and len(names) > level and names[level] in fields:
-                found.append(path)
-        return found

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
@@ -48,6 +49,7 @@ class ParquetHandle:
         """Hash of the footer, which has sizes and places of all data, of the file's size and of
         when it was last written to: other pixels may have the same footer."""
         self._opened = OpenedHere(self._open)
+        self._raw = OpenedHere(self._open_raw)
 
     def __getstate__(self) -> dict[str, Any]:
         return state_without(self, "leaf_paths", "group_starts")
@@ -57,6 +59,11 @@ class ParquetHandle:
         """The file, as error messages name it."""
         return self._location.path
 
+    @property
+    def is_local(self) -> bool:
+        """True for a file of this machine."""
+        return self._location.is_local
+
     def open(self) -> pq.ParquetFile:
         """Return the file as opened by this process and thread, which stays open.
 
@@ -65,9 +72,18 @@ class ParquetHandle:
         """
         return self._opened.get()
 
+    def open_raw(self) -> pa.NativeFile:
+        """Return a local file as opened by this process and thread, to read its bytes.
+
+        Raises:
+            SourceError: If it cannot be opened or is another one by now.
+        """
+        return self._raw.get()
+
     def close(self) -> None:
         """Close the file; it is opened again when needed."""
         self._opened.close()
+        self._raw.close()
 
     def fragment(self, partition: ds.Expression | None = None) -> ds.ParquetFileFragment:
         """Return the file as Arrow's datasets take it.
@@ -121,16 +137,7 @@ class ParquetHandle:
             if not file.num_row_groups:
                 return
             groups = list(range(file.num_row_groups))
-            withheld = _Withheld(self._size_bytes)
-            checked = pq.ParquetFile(withheld, metadata=file.metadata, pre_buffer=True)
-            batches = checked.reader.iter_batches(
-                1, row_groups=groups, column_indices=list(leaves), use_threads=False
-            )
-            try:
-                next(batches, None)
-            except _WithheldError as error:
-                # Arrow keeps it for good, and through its frames whoever called this.
-                error.__traceback__ = None
+            self._come_to_read(groups, leaves, pre_buffer=True)
             for leaf in leaves:
                 expected = file.schema.column(leaf).physical_type
                 for group in groups:
@@ -140,6 +147,36 @@ class ParquetHandle:
                             f"{self.path} cannot be read: column {self.leaf_paths[leaf]!r} is of "
                             f"type {expected}, but of type {found} in row group {group}."
                         )
+
+    def check_codec(self, group: int, leaf: int) -> None:
+        """Check that the footer says how a column is compressed, so that it can be asked for safely.
+
+        Args:
+            group: Number of the row group.
+            leaf: Position of the leaf column.
+
+        Raises:
+            SourceError: If it does not.
+        """
+        with self.reading():
+            # Where a column is read bit by bit, its codec is looked at before the first read.
+            options = {"pre_buffer": False, "buffer_size": _READ_BUFFER_BYTES}
+            self._come_to_read([group], [leaf], **options)
+
+    def _come_to_read(
+        self, groups: Sequence[int], leaves: Sequence[int], **options: Any
+    ) -> None:
+        """Let Arrow do all that it does before it reads the first byte of some columns."""
+        withheld = _Withheld(self._size_bytes)
+        checked = pq.ParquetFile(withheld, metadata=self.open().metadata, **options)
+        batches = checked.reader.iter_batches(
+            1, row_groups=list(groups), column_indices=list(leaves), use_threads=False
+        )
+        try:
+            next(batches, None)
+        except _WithheldError as error:
+            # Arrow keeps it for good, and through its frames whoever called this.
+            error.__traceback__ = None
 
     def reading(self) -> AbstractContextManager[None]:
         """Turn errors of Arrow into `fastloader.errors.SourceError`, naming the file."""
@@ -152,18 +189,16 @@ class ParquetHandle:
         Raises:
             SourceError: If it is another one by now.
         """
-        if self._read_fingerprint() != self.fingerprint:
-            raise SourceError(
-                f"{self.path} was replaced since it was first opened: make the dataset anew."
-            )
+        if not self.is_local:
+            self._check_unchanged()
         with self.reading():
             options: dict[str, Any] = {
                 "page_checksum_verification": True
             }  # where pages have one
-            if self._location.is_local:
+            if self.is_local:
                 # With pre_buffer a reader keeps all bytes that it has read, while it lives.
                 return pq.ParquetFile(
-                    self.path, buffer_size=_READ_BUFFER_BYTES, pre_buffer=False, **options
+                    self._raw.get(), buffer_size=_READ_BUFFER_BYTES, pre_buffer=False, **options
                 )
             system, path = self._location.file_system()
             stream = system.open_input_file(path)
@@ -177,6 +212,29 @@ class ParquetHandle:
             # Python.
             weakref.finalize(file, stream.close).atexit = False
             return file
+
+    def _open_raw(self) -> pa.NativeFile:
+        """Open the file as bytes.
+
+        Raises:
+            SourceError: If it is another one by now.
+        """
+        self._check_unchanged()
+        with self.reading():
+            # Each read says where, so that no position is shared: not with a forked process, either.
+            system, path = self._location.file_system()
+            return system.open_input_file(path)
+
+    def _check_unchanged(self) -> None:
+        """Check that the file is the one that was looked at.
+
+        Raises:
+            SourceError: If it is another one by now.
+        """
+        if self._read_fingerprint() != self.fingerprint:
+            raise SourceError(
+                f"{self.path} was replaced since it was first opened: make the dataset anew."
+            )
 
     def _read_fingerprint(self) -> str:
         """Hash the footer and what the file system knows of the file.

@@ -17,6 +17,9 @@ Batches: TypeAlias = Iterable[pa.RecordBatch]
 WriteTable: TypeAlias = Callable[[Path, pa.Schema, Batches, str | None], None]
 
 
+_PAGE_BYTES = 64 << 10
+
+
 @dataclass(frozen=True, slots=True)
 class TableFormat:
     """A format that tables can be written in."""
@@ -39,6 +42,10 @@ def _write_parquet(
         # A dictionary of pixels would be all of them, once more in memory.
         use_dictionary=[name for name in _leaves(schema) if not name.endswith("pixel_bytes")],
         write_page_checksum=True,
+        # Pages are closed when they are full, which is looked at after each batch of values only.
+        # With one image in a page, one row costs no more than that.
+        write_batch_size=1,
+        data_page_size=_PAGE_BYTES,
     ) as writer:
         for batch in batches:
             writer.write_batch(batch, row_group_size=max(1, batch.num_rows))

@@ -1,0 +1,221 @@
+"""The pages of a column chunk of a Parquet file: where they are and what is in them."""
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+
+from fastloader.sources._page_bytes import PageBytes
+from fastloader.sources._parquet_levels import PageError
+from fastloader.sources._thrift import ThriftError, ThriftFields, read_fields
+
+__all__ = ["ChunkMetadata", "ChunkPages", "Page", "PageContent", "find_pages", "read_page"]
+
+_HEADER_BYTES = 256
+_LONG_HEADER_BYTES = 64 << 10
+"""Of a header that has statistics of long values."""
+_DATA_PAGE, _DICTIONARY_PAGE, _DATA_PAGE_V2 = 0, 2, 3
+_RLE = 3
+_LENGTH_BYTES = 4
+_MAX_PAGES = 1 << 16
+
+
+class ChunkMetadata(Protocol):
+    """What a footer says of a column chunk, as in pyarrow."""
+
+    file_path: str
+    compression: str
+    dictionary_page_offset: int | None
+    data_page_offset: int
+    num_values: int
+    total_compressed_size: int
+    total_uncompressed_size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A page, by its header."""
+
+    at: int
+    """Position in the file after the header."""
+    compressed_bytes: int
+    uncompressed_bytes: int
+    checksum: int | None
+    """CRC-32 of what is stored, if there is one."""
+    num_values: int
+    """Nulls and empty lists count."""
+    encoding: int
+    """Of the values, as Parquet numbers them."""
+    bare_levels: tuple[int, int] | None = None
+    """Bytes of repetition and definition levels where they are stored as they are, in front
+    of the values: in pages of version 2."""
+    is_compressed: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkPages:
+    """All pages of a column chunk."""
+
+    codec: str
+    """Name of the compression, in lower case."""
+    dictionary: Page | None
+    """The values that others refer to."""
+    pages: Sequence[Page]
+    """Pages of values, in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class PageContent:
+    """What is in a page of values."""
+
+    repetition: memoryview
+    """Repetition levels; empty where there are none."""
+    definition: memoryview
+    """Definition levels."""
+    body: PageBytes
+    """What the encoded values are in."""
+    values_at: int
+    """Where in `body` they begin."""
+
+
+def find_pages(file: pa.NativeFile, chunk: ChunkMetadata) -> ChunkPages:
+    """Return the pages of a column chunk, of which only the headers are read.
+
+    Args:
+        file: The file, open.
+        chunk: From the file's footer.
+
+    Raises:
+        PageError: If a header makes no sense or a page is of another kind.
+
+    References:
+        Apache Parquet, https://parquet.apache.org/docs/file-format/data-pages/.
+    """
+    first = chunk.data_page_offset
+    if chunk.dictionary_page_offset:  # some writers say 0 for none
+        first = min(first, chunk.dictionary_page_offset)
+    stop = first + chunk.total_compressed_size
+    if chunk.file_path or not 0 < first <= stop <= file.size():
+        raise PageError("the pages lie elsewhere")
+    dictionary: Page | None = None
+    pages: list[Page] = []
+    left = chunk.num_values
+    at = first
+    while left > 0:
+        if at >= stop or len(pages) == _MAX_PAGES:
+            raise PageError("pages are missing")
+        header, at = _read_header(file, at, stop)
+        page = _page_of(header, at)
+        at += page.compressed_bytes
+        if at > stop or page.uncompressed_bytes > chunk.total_uncompressed_size:
+            raise PageError("a page is larger than its column")
+        if header[1] == _DICTIONARY_PAGE:
+            if dictionary is not None or pages:
+                raise PageError("a second dictionary")
+            dictionary = page
+            continue
+        pages.append(page)
+        left -= page.num_values
+    if left:
+        raise PageError("the pages have more values than the column")
+    return ChunkPages(chunk.compression.lower(), dictionary, pages)
+
+
+def read_page(
+    file: pa.NativeFile, page: Page, codec: str, max_levels: tuple[int, int]
+) -> PageContent:
+    """Read and decompress a page.
+
+    Args:
+        file: The file, open.
+        page: The page.
+        codec: Name of the compression.
+        max_levels: Highest repetition and definition level; 0 where there are none, as in a
+            dictionary.
+
+    Raises:
+        PageError: If it is damaged.
+    """
+    stored = file.read_at(page.compressed_bytes, page.at)
+    if len(stored) != page.compressed_bytes:
+        raise PageError("a page is cut off")
+    if page.checksum is not None and zlib.crc32(stored) != page.checksum:
+        raise PageError("a checksum does not fit")
+    content = memoryview(stored)
+    if page.bare_levels is not None:
+        repetition_bytes, definition_bytes = page.bare_levels
+        values_at = repetition_bytes + definition_bytes
+        num_bytes = page.uncompressed_bytes - values_at
+        body = PageBytes(
+            content[values_at:], num_bytes, codec if page.is_compressed else "uncompressed"
+        )
+        return PageContent(
+            content[:repetition_bytes], content[repetition_bytes:values_at], body, 0
+        )
+    body = PageBytes(content, page.uncompressed_bytes, codec)
+    levels = []
+    at = 0
+    for max_level in max_levels:
+        start = stop = at
+        if max_level:
+            start = at + _LENGTH_BYTES
+            stop = start + int.from_bytes(body.get(at, start), "little")
+        levels.append(body.get(start, stop))
+        at = stop
+    return PageContent(levels[0], levels[1], body, at)
+
+
+def _read_header(file: pa.NativeFile, at: int, stop: int) -> tuple[ThriftFields, int]:
+    """Return a header and where it ends.
+
+    Raises:
+        PageError: If it makes no sense.
+    """
+    for num_bytes in (_HEADER_BYTES, _LONG_HEADER_BYTES):
+        try:
+            header, length = read_fields(file.read_at(min(num_bytes, stop - at), at))
+        except ThriftError as error:
+            reason = str(error)
+            continue
+        return header, at + length
+    raise PageError(f"a header of a page makes no sense ({reason})")
+
+
+def _page_of(header: ThriftFields, at: int) -> Page:
+    """Return the page of a header.
+
+    Raises:
+        PageError: If it is of another kind than ours.
+    """
+    try:
+        kind, uncompressed_bytes, compressed_bytes = header[1], header[2], header[3]
+        of_kind = header[{_DATA_PAGE: 5, _DICTIONARY_PAGE: 7, _DATA_PAGE_V2: 8}[kind]]
+        num_values = of_kind[1]
+        encoding = of_kind[4 if kind == _DATA_PAGE_V2 else 2]
+        bare_levels, is_compressed = None, True
+        if kind == _DATA_PAGE and (of_kind[3], of_kind[4]) != (_RLE, _RLE):
+            raise PageError("levels of an old kind")
+        if kind == _DATA_PAGE_V2:
+            bare_levels, is_compressed = (of_kind[6], of_kind[5]), of_kind.get(7, True)
+        checksum = header.get(4)
+        page = Page(
+            at,
+            compressed_bytes,
+            uncompressed_bytes,
+            None if checksum is None else checksum & 0xFFFFFFFF,
+            num_values,
+            encoding,
+            bare_levels,
+            is_compressed,
+        )
+        numbers = [compressed_bytes, uncompressed_bytes, num_values, encoding]
+        numbers += bare_levels or ()
+        is_sound = all(isinstance(number, int) and number >= 0 for number in numbers)
+        is_sound &= sum(bare_levels or ()) <= min(compressed_bytes, uncompressed_bytes)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise PageError("a header of a page lacks what it needs") from error
+    if not is_sound:
+        raise PageError("a header of a page has impossible numbers")
+    return page

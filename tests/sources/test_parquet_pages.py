@@ -1,0 +1,350 @@
+"""Rows of Parquet files read from the pages that hold them alone."""
+
+from unittest import mock
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fastloader.errors import FastLoaderError
+from fastloader.sources import ParquetSource, _parquet, _parquet_span, open_source
+from fastloader.sources._parquet_levels import (
+    PageError,
+    find_lower_levels,
+    read_packed_numbers,
+)
+from fastloader.sources._thrift import Long, ThriftError, encode_fields, read_fields
+from tests.ome_arrow_tables import image_array, ome_arrow_value, random_image
+from tests.sources.reading import assert_same, read_images
+from tests.sources.test_parquet import values_and_images
+
+SHAPES = [(1, 3, 1, 40, 30), (2, 1, 3, 32, 33), (1, 1, 1, 64, 64), (1, 2, 1, 50, 20)]
+SHAPES += [(1, 3, 1, 40, 30)] * 4
+
+
+def write(path, values, dtype="uint16", *, encoding="list", **options):
+    """Write values as one column."""
+    table = pa.table({"image": image_array(values, dtype, encoding=encoding)})
+    pq.write_table(table, path, **options)
+    return path
+
+
+def read_rows(source, rows):
+    """Return the images of some rows."""
+    images = read_images(source, rows)
+    return [images[row] for row in rows]
+
+
+@pytest.fixture
+def streamed(monkeypatch):
+    """Row groups that were left to Arrow's stream, of files that are always read by page."""
+    found = []
+    stream = ParquetSource._run_stream
+
+    def noting(self, job, groups, *arguments):
+        found.extend(groups)
+        return stream(self, job, groups, *arguments)
+
+    monkeypatch.setattr(_parquet, "is_worth_pages", lambda *_, **__: True)
+    monkeypatch.setattr(ParquetSource, "_run_stream", noting)
+    return found
+
+
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+@pytest.mark.parametrize("codec", ["none", "snappy", "gzip", "lz4", "zstd", "brotli"])
+@pytest.mark.parametrize("kind", ["chunks", "planes", "bytes"])
+@pytest.mark.parametrize("options", [
+    {},
+    {"use_dictionary": False},
+    {"write_page_checksum": True, "data_page_size": 3000, "write_batch_size": 7},
+    {"row_group_size": 3, "data_page_size": 1, "write_page_index": True},
+], ids=["one page", "plain", "checked", "small"])  # fmt: skip
+def test_rows_are_those_of_every_kind_of_pages(
+    tmp_path, streamed, version, codec, kind, options
+):
+    images = [random_image(shape, seed=seed) for seed, shape in enumerate(SHAPES)]
+    encoding = "bytes" if kind == "bytes" else "list"
+    values = [
+        ome_arrow_value(one, encoding=encoding, as_planes=kind == "planes") for one in images
+    ]
+    images.insert(2, None)
+    values.insert(2, None)
+    path = write(
+        tmp_path / "a.parquet",
+        values,
+        encoding=encoding,
+        compression=codec,
+        data_page_version=version,
+        **options,
+    )
+
+    source = ParquetSource(path)
+
+    assert_same(images, read_images(source))
+    for rows in ([0], [4], [8], [1, 3], [0, 8], [3, 4, 5]):
+        assert_same([images[row] for row in rows], read_rows(source, rows))
+    assert streamed == []
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float32",
+     "float64", "bool"],
+)  # fmt: skip
+@pytest.mark.parametrize("has_dictionary", [True, False])
+def test_numbers_of_every_type_are_read_by_page(tmp_path, streamed, dtype, has_dictionary):
+    numbers = "uint8" if dtype == "bool" else dtype
+    images = [random_image((1, 2, 1, 20, 30), numbers, seed) for seed in range(3)]
+    images = [image % 2 == 1 if dtype == "bool" else image for image in images]
+    values = [ome_arrow_value(image) for image in images]
+
+    path = write(tmp_path / "a.parquet", values, dtype, use_dictionary=has_dictionary)
+
+    assert_same(images[1:2], read_rows(ParquetSource(path), [1]))
+    assert streamed == []
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    case=values_and_images(),
+    version=st.sampled_from(["1.0", "2.0"]),
+    page_bytes=st.sampled_from([50, 1 << 20]),
+    data=st.data(),
+)
+def test_any_rows_of_any_table_are_those_that_were_written(
+    tmp_path_factory, case, version, page_bytes, data
+):
+    values, images, dtype, encoding, row_group_size = case
+    path = write(
+        tmp_path_factory.mktemp("any") / "a.parquet",
+        values,
+        dtype,
+        encoding=encoding,
+        row_group_size=row_group_size,
+        data_page_version=version,
+        data_page_size=page_bytes,
+        write_batch_size=3,
+    )
+    filled = [row for row, image in enumerate(images) if image is not None]
+    rows = [row for row in filled if data.draw(st.booleans())]
+
+    with mock.patch.object(_parquet, "is_worth_pages", return_value=True):
+        source = ParquetSource(path)
+        assert_same(images, read_images(source))
+        assert_same([images[row] for row in rows], read_rows(source, rows))
+
+
+@pytest.mark.parametrize("encoding", ["DELTA_BINARY_PACKED", "BYTE_STREAM_SPLIT"])
+def test_numbers_in_other_encodings_are_read_by_page(tmp_path, streamed, encoding):
+    images = [random_image((1, 2, 1, 20, 30), seed=seed) for seed in range(3)]
+    leaf = "image.chunks.list.element.pixels.list.element"
+
+    path = write(
+        tmp_path / "a.parquet",
+        [ome_arrow_value(image) for image in images],
+        use_dictionary=False,
+        column_encoding={leaf: encoding},
+    )
+
+    assert_same(images[1:2], read_rows(ParquetSource(path), [1]))
+    assert streamed == []
+
+
+@pytest.mark.parametrize("encoding", ["DELTA_BYTE_ARRAY", "DELTA_LENGTH_BYTE_ARRAY"])
+def test_bytes_in_other_encodings_are_left_to_arrow(tmp_path, streamed, encoding):
+    images = [random_image((1, 2, 1, 20, 30), seed=seed) for seed in range(3)]
+
+    path = write(
+        tmp_path / "a.parquet",
+        [ome_arrow_value(image, encoding="bytes") for image in images],
+        encoding="bytes",
+        use_dictionary=False,
+        column_encoding={"image.chunks.list.element.pixel_bytes": encoding},
+    )
+
+    assert_same(images[1:2], read_rows(ParquetSource(path), [1]))
+    assert streamed == [0]
+
+
+def test_a_null_pixel_is_left_to_arrow_and_named(tmp_path, streamed):
+    values = [ome_arrow_value(random_image((1, 1, 1, 4, 4), seed=seed)) for seed in range(3)]
+    values[1]["chunks"][0]["pixels"] = [1, None, *range(14)]
+
+    path = write(tmp_path / "a.parquet", values)
+
+    with pytest.raises(FastLoaderError, match="row 1: some of its pixels are null"):
+        read_images(ParquetSource(path), [1])
+    assert streamed == [0]
+
+
+def test_chunks_of_other_sizes_than_stated_are_refused(tmp_path, streamed):
+    values = [ome_arrow_value(random_image((1, 2, 1, 4, 4), seed=seed)) for seed in range(3)]
+    first, second = values[1]["chunks"]
+    first["pixels"], second["pixels"] = np.arange(15), np.arange(17)
+
+    path = write(tmp_path / "a.parquet", values)
+
+    with pytest.raises(FastLoaderError, match="row 1: expected 16 pixels"):
+        read_images(ParquetSource(path), [1])
+
+
+@pytest.mark.parametrize("encoding", ["list", "bytes"])
+def test_a_page_whose_checksum_does_not_fit_is_refused(tmp_path, streamed, encoding):
+    image = random_image((1, 1, 1, 64, 64))
+    path = write(
+        tmp_path / "a.parquet",
+        [ome_arrow_value(image, encoding=encoding)],
+        encoding=encoding,
+        compression="none",
+        use_dictionary=False,
+        write_page_checksum=True,
+    )
+    content = bytearray(path.read_bytes())
+    at = content.find(image.tobytes()[:16]) if encoding == "bytes" else 12_000
+    content[at + 8] ^= 1
+    path.write_bytes(content)
+
+    with pytest.raises(FastLoaderError, match="CRC"):
+        read_images(ParquetSource(path))
+
+
+@pytest.mark.parametrize("encoding", ["list", "bytes"])
+def test_a_row_costs_its_own_pages(tmp_path, monkeypatch, encoding):
+    images = [random_image((1, 1, 1, 64, 64), seed=seed) for seed in range(8)]
+    path = write(
+        tmp_path / "a.parquet",
+        [ome_arrow_value(image, encoding=encoding) for image in images],
+        encoding=encoding,
+        use_dictionary=False,
+        write_batch_size=1,
+        data_page_size=1000,
+        data_page_version="2.0",
+    )
+    read = []
+    read_page = _parquet_span.read_page
+    monkeypatch.setattr(
+        _parquet_span, "read_page", lambda *given: read.append(given[1]) or read_page(*given)
+    )
+
+    source = ParquetSource(path)
+    assert_same(images[5:6], read_rows(source, [5]))
+
+    assert sum(page.num_values for page in read) == (64 * 64 if encoding == "list" else 1)
+
+
+@pytest.mark.parametrize("codec", ["zstd", "none"])
+def test_bytes_are_decompressed_as_far_as_they_are_wanted(tmp_path, streamed, codec):
+    images = [random_image((1, 1, 1, 512, 512), seed=seed) for seed in range(8)]
+    path = write(
+        tmp_path / "a.parquet",
+        [ome_arrow_value(image, encoding="bytes") for image in images],
+        encoding="bytes",
+        compression=codec,
+    )
+
+    assert_same(images[:1], read_rows(ParquetSource(path), [0]))
+    assert_same(images[7:], read_rows(ParquetSource(path), [7]))
+    assert streamed == []
+
+
+def test_files_that_convert_writes_have_an_image_a_page(tmp_path, monkeypatch):
+    from fastloader.writing import write_images
+
+    images = np.stack([
+        random_image((1, 1, 1, 200, 200), seed=seed)[0, 0, 0] for seed in range(9)
+    ])
+    write_images(images, tmp_path / "a.parquet")
+    read = []
+    read_page = _parquet_span.read_page
+    monkeypatch.setattr(
+        _parquet_span, "read_page", lambda *given: read.append(given[1]) or read_page(*given)
+    )
+
+    found = read_rows(open_source(tmp_path / "a.parquet"), [4])
+
+    np.testing.assert_array_equal(found[0][0, 0, 0], images[4])
+    assert [page.num_values for page in read] == [1]
+
+
+@st.composite
+def numbers_and_runs(draw):
+    """Numbers of some bits, and how they are stored."""
+    width = draw(st.integers(1, 9))
+    numbers, encoded = [], b""
+    for _ in range(draw(st.integers(1, 5))):
+        if draw(st.booleans()):
+            length, number = draw(st.integers(1, 300)), draw(st.integers(0, 2**width - 1))
+            numbers += [number] * length
+            encoded += _varint(length << 1) + number.to_bytes((width + 7) // 8, "little")
+        else:
+            some = draw(st.lists(st.integers(0, 2**width - 1), min_size=8, max_size=8))
+            numbers += some
+            bits = sum(number << width * place for place, number in enumerate(some))
+            encoded += _varint(1 << 1 | 1) + bits.to_bytes(width, "little")
+    return numbers, width, encoded
+
+
+def _varint(value):
+    return bytes([value & 127 | 128, value >> 7]) if value > 127 else bytes([value])
+
+
+@settings(deadline=None)
+@given(numbers_and_runs())
+def test_packed_numbers_are_those_that_were_packed(case):
+    numbers, width, encoded = case
+
+    np.testing.assert_array_equal(
+        numbers, read_packed_numbers(memoryview(encoded), width, len(numbers))
+    )
+
+
+@settings(deadline=None)
+@given(numbers_and_runs())
+def test_lower_levels_are_all_but_the_highest(case):
+    numbers, width, encoded = case
+    highest = 2**width - 1
+
+    at, levels = find_lower_levels(memoryview(encoded), highest, len(numbers))
+
+    lower = [(place, one) for place, one in enumerate(numbers) if one < highest]
+    assert lower == list(zip(at.tolist(), levels.tolist(), strict=True))
+
+
+@settings(deadline=None)
+@given(numbers_and_runs(), st.data())
+def test_levels_that_are_cut_off_are_refused(case, data):
+    numbers, width, encoded = case
+    cut = data.draw(st.integers(0, len(encoded) - 1))
+
+    with pytest.raises(PageError):
+        read_packed_numbers(memoryview(encoded[:cut]), width, len(numbers))
+
+
+def test_a_level_above_the_highest_is_refused():
+    with pytest.raises(PageError, match="higher"):
+        find_lower_levels(memoryview(bytes([8 << 1, 3])), 2, 8)
+
+
+def test_fields_come_back_as_they_were():
+    fields = {
+        1: 5,
+        2: Long(2**40),
+        4: b"abc",
+        9: {1: -3, 16: 0},
+        11: [1, -2],
+        12: [{1: 7}] * 20,
+    }
+
+    assert (fields, len(encode_fields(fields))) == read_fields(encode_fields(fields))
+
+
+@given(st.binary(max_size=60))
+def test_any_bytes_are_fields_or_refused(content):
+    try:
+        _, stop = read_fields(content)
+    except ThriftError:
+        return
+    assert 0 < stop <= len(content)
