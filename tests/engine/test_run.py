@@ -424,6 +424,15 @@ def test_a_stall_is_logged(open_pool, caplog):
     assert "samples 0, 1, 2, 3" in caplog.text
 
 
+def test_workers_that_are_slow_to_start_are_left_in_peace(open_pool, caplog):
+    # A signal would end them, as long as they do not listen to it.
+    pool = open_pool(Images(8), method="spawn", num_workers=1)
+    run = start(pool, in_fours(8), stall_seconds=0.01)
+
+    assert len(batches_of(run)) == 2
+    assert "has not started yet" in caplog.text
+
+
 def test_busy_workers_are_ended_quickly(open_pool):
     pool = open_pool(Slow(64, slow_index=0), num_workers=2)
     start(pool, in_fours(64))

@@ -20,6 +20,7 @@ __all__ = ["Member", "end_processes"]
 
 STACK_BYTES = 1 << 16
 STACK_SECONDS = 0.3
+NOT_STARTED = "(the process has not started yet)"
 
 _GROUP_SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR2)
 """Schedulers send these to the whole group of processes. Where the consumer has a handler, to save
@@ -93,6 +94,8 @@ class Member:
         descriptor = self._stacks.fileno()
         # The place in the file is shared with the worker, which writes here.
         start = os.lseek(descriptor, 0, os.SEEK_CUR)
+        if not start:
+            return NOT_STARTED  # the signal would end a process that does not listen to it yet
         os.kill(pid, signal.SIGUSR1)
         text = ""
         deadline = time.monotonic() + STACK_SECONDS
@@ -102,7 +105,7 @@ class Member:
             if longer and longer == text:
                 break
             text = longer
-        return text.strip() or "(no answer: the process has not started yet)"
+        return text.strip() or "(no answer)"
 
     def release(self) -> None:
         """Close this process's ends of the pipes; harmless when repeated."""

@@ -130,6 +130,7 @@ def _prepare_process(setup: WorkerSetup) -> None:
     for number in setup.ignored_signals:
         signal.signal(number, signal.SIG_IGN)
     faulthandler.register(signal.SIGUSR1, file=setup.stacks.fileno(), all_threads=True)
+    os.write(setup.stacks.fileno(), b"\n")  # tells that it may be asked now
     use_one_thread(setup.libraries)
     keep_all_freed_memory()
 
