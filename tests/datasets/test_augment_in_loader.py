@@ -132,6 +132,27 @@ def test_workers_change_nothing(base, method, name):
     assert_same(epochs(Augment(Opaque(), transforms, global_rng=True), num_workers=0), found)
 
 
+@many_workers
+@pytest.mark.multiprocess
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "method", [name for name in multiprocessing.get_all_start_methods() if name != "fork"]
+)
+@pytest.mark.parametrize("base", [Batched, Stream], ids=["batches", "stream"])
+def test_four_workers_that_inherit_nothing_change_nothing(base, method):
+    by = torch.tensor(2.0)
+
+    def shifted(image):
+        return image + by * torch.rand(())
+
+    transforms = [RandomFlip(), GaussianNoise(1.0), shifted, lambda image: image * 2]
+    dataset = Augment(base(), transforms, global_rng=True)
+
+    found = epochs(dataset, multiprocessing_context=method, **WORKERS["four"])
+
+    assert_same(epochs(Augment(Opaque(), transforms, global_rng=True), num_workers=0), found)
+
+
 FORKED = {"multiprocessing_context": "fork"}
 RESUMED = [
     *(
