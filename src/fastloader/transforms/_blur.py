@@ -16,7 +16,7 @@ from fastloader.transforms._pixels import as_native, per_image
 
 __all__ = ["GaussianBlur"]
 
-_BLOCK_VALUES = 65_536  # so that the few arrays in use stay in the cache of one core
+_BLOCK_VALUES = 131_072  # fewer, and calls take longer than what the cache saves
 _LINE_VALUES = 16_384  # of an image, summed at once: they stay in the innermost cache
 _TRUNCATE = 4.0  # standard deviations, as in scipy.ndimage.gaussian_filter
 
