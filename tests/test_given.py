@@ -2,8 +2,10 @@
 
 import warnings
 
+import numpy as np
 import pytest
 
+from fastloader import FastLoader
 from fastloader._given import warn_of_many_workers
 from fastloader._machine import read_machine
 
@@ -22,3 +24,16 @@ def test_more_workers_than_granted_cpus_are_warned_of_where_torch_does_not(
         warn_of_many_workers(num_workers, machine)
 
     assert ["2 CPUs" in str(warning.message) for warning in caught] == [True] * warns
+
+
+def test_a_batch_size_of_numpy_is_a_number_like_any_other():
+    loader = FastLoader(range(4), np.int64(2), num_workers=0)
+
+    assert [len(batch) for batch in loader] == [2, 2]
+    assert type(loader.batch_size) is int
+
+
+@pytest.mark.parametrize("size", [0, 2.0, True, np.float32(2)], ids=repr)
+def test_a_batch_size_that_is_none_is_refused_as_torch_does(size):
+    with pytest.raises(ValueError, match="positive integer"):
+        FastLoader(range(4), size)

@@ -7,10 +7,11 @@ import sys
 import threading
 import types
 
+import psutil
 import pytest
 import torch
 
-from fastloader._machine import read_machine
+from fastloader._machine import read_available_bytes, read_machine
 
 GB = 1 << 30
 
@@ -238,3 +239,11 @@ def test_reading_does_not_fix_the_start_method():
     read_machine()
 
     assert multiprocessing.get_start_method(allow_none=True) == before
+
+
+def test_memory_is_known_on_a_machine_without_proc(tmp_path, monkeypatch):
+    monkeypatch.setattr(psutil, "PROCFS_PATH", str(tmp_path), raising=False)
+
+    available = read_available_bytes(tmp_path)
+
+    assert 0 < available < 1 << 50

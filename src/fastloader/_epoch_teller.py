@@ -5,6 +5,8 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
+from torch.utils.data import DistributedSampler
+
 from fastloader._live import knows, tell
 from fastloader._seen_state import tell_quietly
 from fastloader.sampling._epoch_order import order_decider
@@ -12,6 +14,20 @@ from fastloader.sampling._epoch_order import order_decider
 __all__ = ["EpochTeller"]
 
 _DEPTH = 5
+
+
+class _Told(int):
+    """The number of an epoch that a loader has told a sampler, which may get the same again.
+
+    torch's samplers keep what they are told: another object of the same value is what somebody
+    else has told them since. Copies are plain numbers.
+    """
+
+    __slots__ = ()
+
+    def __reduce__(self) -> tuple[type[int], tuple[int]]:
+        return int, (int(self),)
+
 
 _told: dict[int, int] = {}
 """What any loader told an object last, by its id. Loaders may share datasets: what one told is not
@@ -23,7 +39,8 @@ class EpochTeller:
 
     Frameworks and users call ``set_epoch`` of samplers and datasets too. Where the attribute
     ``epoch`` of one is another than it was last told, somebody has, and the loader and all the
-    others go by that.
+    others go by that. Who calls ``set_epoch`` of a `DistributedSampler` with the same number
+    again wants the same epoch again, as with a stock loader.
 
     **Processes:** the main one. Copies of the dataset in workers are told with their tasks.
     """
@@ -38,10 +55,24 @@ class EpochTeller:
             loader: The loader.
         """
         for target in _targets(loader):
-            epoch = getattr(target, "epoch", None)
-            if isinstance(epoch, int) and epoch != _told.get(id(target), 0):
-                return epoch
+            epoch, told = getattr(target, "epoch", None), _told.get(id(target), 0)
+            if isinstance(epoch, int) and (
+                epoch != told or (isinstance(told, _Told) and epoch is not told)
+            ):
+                return int(epoch)
         return None
+
+    def is_overtaken(self, loader: Any) -> bool:
+        """Return whether somebody has set another epoch than the one that was told last.
+
+        Args:
+            loader: The loader.
+        """
+        by_hand = self.epoch_set_by_hand(loader)
+        for target in _targets(loader):
+            if by_hand is not None and by_hand == _told.get(id(target), 0):
+                _remember(target, by_hand)  # the same: it is the one under way that is meant
+        return self.epoch_set_by_hand(loader) is not None
 
     def tell(self, loader: Any, epoch: int) -> None:
         """Tell all which epoch it is.
@@ -94,4 +125,7 @@ def _remember(target: Any, epoch: int) -> None:
     if id(target) not in _told:
         with suppress(TypeError):  # it cannot be watched, nor does it matter
             weakref.finalize(target, _told.pop, id(target), None).atexit = False
+    own = getattr(target, "__dict__", {})
+    if isinstance(target, DistributedSampler) and own.get("epoch") == epoch:
+        own["epoch"] = epoch = _Told(epoch)
     _told[id(target)] = epoch

@@ -104,7 +104,7 @@ class Epochs:
         Args:
             loader: The loader.
         """
-        return self._teller.epoch_set_by_hand(loader) is not None
+        return self._teller.is_overtaken(loader)
 
     def state_dict(self, loader: Any) -> dict[str, Any]:
         """Return where the consumer of the pass that began last is.

@@ -6,6 +6,7 @@ from multiprocessing.context import BaseContext
 from operator import index
 from typing import Any
 
+import numpy as np
 import torch
 
 from fastloader._machine import Machine
@@ -14,6 +15,7 @@ from fastloader.errors import SettingsError
 
 __all__ = [
     "as_count",
+    "as_size",
     "check_callable",
     "check_choice",
     "check_seconds",
@@ -59,6 +61,11 @@ def as_count(name: str, value: Any) -> Any:
         raise SettingsError(
             f"{name} should be a whole number (an integer value), but got {name}={value!r}."
         ) from None
+
+
+def as_size(value: Any) -> Any:
+    """Return a whole number of NumPy as an int; torch says what is wrong with anything else."""
+    return int(value) if isinstance(value, np.integer) else value
 
 
 def check_callable(name: str, value: object) -> None:

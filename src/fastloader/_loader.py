@@ -16,6 +16,7 @@ from fastloader._epoch import EpochOpener
 from fastloader._epochs import Epochs
 from fastloader._given import (
     as_count,
+    as_size,
     check_callable,
     check_choice,
     check_seconds,
@@ -161,6 +162,7 @@ class FastLoader(ResumableLoader[T_co]):
         settings: LoaderSettings | Literal["tuned"] | Auto = "auto",
         **later: Never,
     ) -> None:
+        batch_size = as_size(batch_size)
         num_workers = as_count("num_workers", num_workers)
         prefetch_factor = as_count("prefetch_factor", prefetch_factor)
         seed = as_count("seed", seed)

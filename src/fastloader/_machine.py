@@ -188,7 +188,7 @@ def read_available_bytes(root: Path) -> int:
     """
     available = _read_field(root / "proc/meminfo", "MemAvailable:")
     if available is None:
-        available = psutil.virtual_memory().available
+        available = _read_available_elsewhere()
     else:
         available *= 1024
     for group in _control_groups(root, "memory"):
@@ -196,6 +196,13 @@ def read_available_bytes(root: Path) -> int:
         if free is not None:
             available = min(available, free)
     return max(0, available)
+
+
+def _read_available_elsewhere() -> int:
+    try:
+        return int(psutil.virtual_memory().available)
+    except OSError:  # Linux without /proc; what could be freed for others does not count then
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def read_shared_bytes(folder: Path = Path("/dev/shm")) -> int | None:  # noqa: S108 - not to write to

@@ -4,7 +4,7 @@ import pickle
 
 import pytest
 import torch
-from torch.utils.data import BatchSampler, DistributedSampler, Subset
+from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, Subset
 
 from fastloader import FastLoader
 from fastloader.datasets import DatasetWrapper
@@ -118,6 +118,40 @@ def test_who_sets_the_epoch_of_the_sampler_is_followed():
 
     assert epochs_seen(loader) == {5}
     assert (sampler.epoch, dataset.epoch) == (5, 5)
+
+
+@pytest.mark.parametrize("wrap", [True, False], ids=["batch_sampler", "sampler"])
+def test_the_same_epoch_again_is_the_same_order_again(wrap):
+    sampler = DistributedSampler(Numbers(), num_replicas=2, rank=0, seed=3)
+    order = {"batch_sampler": BatchSampler(sampler, 4, False)} if wrap else {"sampler": sampler}
+    sizes = {} if wrap else {"batch_size": 4}
+    loader = FastLoader(Numbers(), **sizes, **order, num_workers=0)
+    stock = DataLoader(Numbers(), **sizes, **order)
+
+    ours, theirs = [], []
+    for epoch in (3, 3, 3, 4, 0, 0):
+        sampler.set_epoch(epoch)
+        ours.append(plain(loader))
+        assert sampler.epoch == epoch
+        sampler.set_epoch(epoch)
+        theirs.append(plain(stock))
+
+    assert ours == theirs
+    assert type(pickle.loads(pickle.dumps(sampler)).epoch) is int
+
+
+def test_the_same_epoch_told_again_before_the_first_batch_changes_nothing():
+    sampler = DistributedSampler(Numbers(), num_replicas=2, rank=0, seed=3)
+    loader = FastLoader(Epochs(40), 4, sampler=sampler, num_workers=0)
+
+    seen = []
+    for epoch in (0, 1, None, None):
+        iterator = iter(loader)
+        if epoch is not None:
+            sampler.set_epoch(epoch)
+        seen.append(epochs_seen(iterator))
+
+    assert seen == [{0}, {1}, {2}, {3}]
 
 
 def test_the_order_of_a_seed_depends_on_the_epoch_alone():

@@ -337,14 +337,18 @@ def test_any_sampler_can_have_epochs_of_another_length():
         (DATASET, {"samples_per_epoch": 3, "batches_per_epoch": 3}, "give one of them"),
         (DATASET, {"samples_per_epoch": 3, "batch_sampler": [[0]]}, "no batch_sampler"),
         (Stream(), {"samples_per_epoch": 3}, "need a map-style dataset"),
-        (DATASET, {"samples_per_epoch": 0}, "1 sample or more"),
+        (DATASET, {"samples_per_epoch": 0}, "samples_per_epoch must be .* but got 0"),
+        (DATASET, {"samples_per_epoch": 2.5}, "samples_per_epoch must be .* but got 2.5"),
+        (DATASET, {"samples_per_epoch": True}, "samples_per_epoch must be .* but got True"),
+        (DATASET, {"batches_per_epoch": -1}, "batches_per_epoch must be .* but got -1"),
+        (DATASET, {"batches_per_epoch": "2"}, "batches_per_epoch must be .* but got '2'"),
         (
             DATASET,
             {"samples_per_epoch": 3, "sampler": TorchDistributedSampler(DATASET, 2, 0)},
             "come before sharing",
         ),
     ],
-    ids=["both", "batch sampler", "stream", "none", "shared"],
+    ids=["both", "batch sampler", "stream", "0", "2.5", "True", "-1", "string", "shared"],
 )
 def test_lengths_that_cannot_be_are_refused(dataset, options, message):
     with pytest.raises(SettingsError, match=message):

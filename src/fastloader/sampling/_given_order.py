@@ -4,6 +4,7 @@ import logging
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from numbers import Integral
 from typing import Any, Literal, TypeAlias
 
 import torch
@@ -224,6 +225,19 @@ def _with_length(given: GivenOrder, num_ranks: int) -> GivenOrder:
 
 
 def _samples_per_epoch(given: GivenOrder, num_ranks: int) -> int | None:
+    """Return how many samples an epoch has, of all ranks together; None for all.
+
+    Raises:
+        SettingsError: If the options that say so make no sense.
+    """
+    for name in ("samples_per_epoch", "batches_per_epoch"):
+        value = getattr(given, name)
+        is_count = isinstance(value, Integral) and not isinstance(value, bool)
+        if value is not None and not (is_count and value > 0):
+            raise SettingsError(
+                f"{name} must be an integer of 1 or more, or None for all samples, but got "
+                f"{value!r}."
+            )
     if given.batches_per_epoch is None:
         return given.samples_per_epoch
     if given.samples_per_epoch is not None:
