@@ -1,12 +1,13 @@
 """What the benchmarks of formats have in common: the ways to read images, and their limit."""
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Subset
 
 from _by_hand import ByHand
 from _data import Images, cannot_run
@@ -15,7 +16,11 @@ from fastloader import FastLoader, OMEArrowDataset
 
 __all__ = [
     "BATCH_SIZE", "BY_HAND", "add_reason", "copy_rows", "make_loader", "open_dataset", "read_pixels",
+    "some_of",
 ]  # fmt: skip
+
+_EPOCH_SECONDS = 0.4
+_NUM_TRIED = 3
 
 BATCH_SIZE = 32
 BY_HAND = "by hand"
@@ -29,6 +34,27 @@ def open_dataset(way: str, images: Images, **options: Any) -> Any:
     return OMEArrowDataset(
         images.path, label_column=images.label_column, progress=False, **options
     )
+
+
+def some_of(dataset: Any, num_workers: int | None, most: int | None = None) -> Any:
+    """Return as many of the first images as can be read in less than half a second.
+
+    A batch for each worker at the least: a way that takes a tenth of a second for an image would
+    else take most of the time of a script. Rates are those of an image, whatever the number.
+
+    Args:
+        dataset: All images.
+        num_workers: That will read.
+        most: The most images; all by default.
+    """
+    start = time.perf_counter()
+    for place in range(_NUM_TRIED):
+        dataset[place]
+    seconds = (time.perf_counter() - start) / _NUM_TRIED
+    workers = num_workers or 1
+    num_batches = max(workers, int(_EPOCH_SECONDS * workers / seconds / BATCH_SIZE))
+    num_images = min(num_batches * BATCH_SIZE, len(dataset), most or len(dataset))
+    return dataset if num_images == len(dataset) else Subset(dataset, range(num_images))
 
 
 def make_loader(loader: str, dataset: Any, num_workers: int | None) -> Any:
