@@ -79,7 +79,8 @@ class Benchmark:
                 together could copy from cache to cache.
         """
         self.question = (question or "").strip().partition("\n")[0]
-        self._isolate = isolate
+        self.isolate = isolate
+        """May be set once the arguments are known."""
         self._prepares_at_once = prepares_at_once
         self._starts_quickly = starts_quickly
         self._max_samples_per_second = max_samples_per_second
@@ -249,7 +250,7 @@ class Benchmark:
                     homes[one.name].measure()
 
     def _open(self, configuration: Configuration) -> Home:
-        if not self._isolate:
+        if not self.isolate:
             return Here(configuration)
         if self._is_smoke or self._starts_quickly:
             multiprocessing.set_forkserver_preload(["__main__", "fastloader"])
