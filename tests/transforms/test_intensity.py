@@ -13,6 +13,7 @@ from fastloader.transforms import (
     RandomScale,
     RandomShift,
 )
+from fastloader.transforms._blur import _blur_on_cpu, _blur_on_device
 
 
 def draws(count=1, seed=0):
@@ -187,6 +188,18 @@ def test_a_blur_of_a_large_image_is_that_of_its_parts():
 
     part = GaussianBlur(1.0)(image[:, 50:150], draws())
     assert torch.equal(blurred[:, 60:140], part[:, 10:90])
+
+
+@pytest.mark.parametrize("radius", [0, 1, 6])
+def test_a_blur_is_the_same_by_the_operations_of_a_device(radius):
+    images, chosen = torch.randn(5, 3, 33, 40), np.array([1, 3, 4])
+    weights = torch.rand(3, 2 * radius + 1) if radius else torch.ones(3, 1)
+    on_cpu, on_device = torch.zeros_like(images), torch.zeros_like(images)
+
+    _blur_on_cpu(images, chosen, weights, on_cpu)
+    _blur_on_device(images, chosen, weights, on_device)
+
+    assert torch.allclose(on_cpu, on_device, rtol=1e-6, atol=1e-6)
 
 
 def test_no_blur_is_no_change():

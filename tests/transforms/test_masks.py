@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from fastloader.errors import SettingsError
 from fastloader.transforms import ChannelDrop, Cutout, Draws, MaskTransform, SpecAugment
+from fastloader.transforms._pixels import mean_of_planes
 
 
 def draws(count=1, seed=0):
@@ -247,3 +248,14 @@ def test_a_wrong_argument_is_named(make, message):
 def test_a_mask_of_ones_own_needs_one_method():
     with pytest.raises(NotImplementedError, match=r"must define mask"):
         MaskTransform()(torch.zeros(1, 2, 2))
+
+
+@pytest.mark.parametrize("size", [(3, 5), (64, 64), (101, 103), (300, 200)], ids=str)
+def test_the_mean_of_a_plane_does_not_depend_on_the_others(size):
+    images = torch.randn(40, 3, *size) * 10.0 ** torch.randint(-4, 4, (40, 3, *size))
+
+    means = mean_of_planes(images)
+
+    alone = [mean_of_planes(image[None, None]) for image in images.flatten(0, 1)]
+    assert torch.equal(means.flatten(), torch.cat(alone).flatten())
+    assert torch.allclose(means, images.double().mean((2, 3), keepdim=True), rtol=1e-9)
