@@ -3,8 +3,7 @@
 import os
 import queue
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import Any, TypeAlias
@@ -101,15 +100,26 @@ def current_crew() -> Crew | None:
     return _current.crew
 
 
-@contextmanager
-def working_with(crew: Crew | None) -> Iterator[None]:
-    """Lend a crew to this thread while the block runs."""
-    previous = _current.crew
-    _current.crew = crew
-    try:
-        yield
-    finally:
-        _current.crew = previous
+class working_with:  # noqa: N801 - used like a function
+    """Lend a crew to this thread while the block runs.
+
+    A class, since a generator's context takes several times as long, and each batch needs one.
+
+    Args:
+        crew: None takes back what was lent.
+    """
+
+    __slots__ = ("_crew", "_previous")
+
+    def __init__(self, crew: Crew | None) -> None:
+        self._crew = crew
+
+    def __enter__(self) -> None:
+        self._previous = _current.crew
+        _current.crew = self._crew
+
+    def __exit__(self, *_error: object) -> None:
+        _current.crew = self._previous
 
 
 def share_out(num_rows: int, num_parts: int, work: Callable[[int, int], None]) -> None:

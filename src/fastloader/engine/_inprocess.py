@@ -2,8 +2,8 @@
 
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from torch.utils.data import default_collate
 
@@ -30,6 +30,8 @@ from fastloader.sampling._drawn import Drawn
 from fastloader.typing import Batch
 
 __all__ = ["BatchMaker", "InProcessRun"]
+
+T = TypeVar("T")
 
 logger = logging.getLogger("fastloader")
 
@@ -102,20 +104,7 @@ class BatchMaker:
         self._remind()
         if self._fetcher is None and self._point is not None and self._point.is_read_again:
             self._fetcher = self._read_again(self._point, indices, num_samples)
-        with self._surroundings(number, num_samples):
-            if self._fetcher is None:
-                self._fetcher = make_fetcher(self._plan, self._collate(), self._point)
-            fetcher = self._fetcher
-            try:
-                return fetcher.fetch(indices)
-            except (StopIteration, AllSkippedError):
-                raise
-            except Exception as error:
-                error.add_note(f"Raised in batch {number}, {name_samples(indices)}.")
-                raise
-            finally:
-                if fetcher.skipped:
-                    self._note_skipped(fetcher)
+        return self._surrounded(number, num_samples, partial(self._fetch, indices, number))
 
     def stream_point(self, number: int) -> bytes | None:
         """Return where an iterable dataset is after a batch, pickled; None for any other.
@@ -130,13 +119,30 @@ class BatchMaker:
         if self._crew is not None and self._ends_crew:
             self._crew.close()
 
+    def _fetch(self, indices: Any, number: int) -> Batch:
+        if self._fetcher is None:
+            self._fetcher = make_fetcher(self._plan, self._collate(), self._point)
+        fetcher = self._fetcher
+        try:
+            return fetcher.fetch(indices)
+        except (StopIteration, AllSkippedError):
+            raise
+        except Exception as error:
+            error.add_note(f"Raised in batch {number}, {name_samples(indices)}.")
+            raise
+        finally:
+            if fetcher.skipped:
+                self._note_skipped(fetcher)
+
     def _read_again(self, point: StreamPoint, indices: Any, num_samples: int) -> Fetcher:
-        with self._surroundings(0, num_samples):
+        def start() -> Fetcher:
             fetcher = make_fetcher(self._plan, self._collate(), point)
             fetcher.pass_over(indices)
+            return fetcher
+
+        fetcher = self._surrounded(0, num_samples, start)
         for number in range(1, point.number + 1):
-            with self._surroundings(number, num_samples):
-                fetcher.pass_over(indices)
+            self._surrounded(number, num_samples, partial(fetcher.pass_over, indices))
         return fetcher
 
     def _collate(self) -> Callable[[Any], Any]:
@@ -144,18 +150,15 @@ class BatchMaker:
             return self._plan.collate_fn
         return DefaultCollate(collate_map_into(self._allocate))
 
-    @contextmanager
-    def _surroundings(self, number: int, num_samples: int) -> Iterator[None]:
+    def _surrounded(self, number: int, num_samples: int, work: Callable[[], T]) -> T:
         with draw_scope(self._scope), allocating_with(self._allocate):
             if self._plan.batched is not None:
                 with working_with(self._crew):
-                    yield
-                return
+                    return work()
             if self._is_inert or self._isolation.leaves_alone(number):
-                yield
-                return
+                return work()
             with self._isolation.around(number, num_samples):
-                yield
+                return work()
 
     def _note_skipped(self, fetcher: Fetcher) -> None:
         for skip in fetcher.skipped:
