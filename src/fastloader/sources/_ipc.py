@@ -119,14 +119,14 @@ class IpcTable:
         numbers = range(len(self._headers))
         if rows is not None:
             numbers = np.unique(np.searchsorted(self._starts, rows, "right") - 1).tolist()
-        wanted = [f"{column}.{field}" for field in fields]
+        is_kept = self._find_buffers(column, fields)
         sizes = np.diff(self._starts).tolist()
         # Some columns alone are copied, all of a mapped file only where they are decompressed.
         is_mapped = self._location.is_local and not self._is_compressed
         reader = self._whole.get() if is_mapped else self._reader([column])
         for number in numbers:
             size = sizes[number]
-            images = self._read_batch(reader, number, column, wanted)
+            images = self._read_batch(reader, number, column, is_kept)
             validity = images.buffers()[0]
             if len(images) != size or (validity is not None and 8 * validity.size < size):
                 raise SourceError(
@@ -143,18 +143,26 @@ class IpcTable:
                 pa.RecordBatch.from_arrays(parts, list(fields)),
             )
 
+    def _find_buffers(self, column: str, fields: Sequence[str]) -> npt.NDArray[np.bool_] | None:
+        """Return which buffers of a record batch some fields of a column need, if that is known."""
+        if not self._is_compressed or self._buffer_paths is None:
+            return None
+        wanted = tuple(f"{column}.{field}." for field in fields)
+        return np.array([
+            path == column or f"{path}.".startswith(wanted) for path in self._buffer_paths
+        ])
+
     def _read_batch(
-        self, reader: ipc.RecordBatchFileReader, number: int, column: str, wanted: list[str]
+        self,
+        reader: ipc.RecordBatchFileReader,
+        number: int,
+        column: str,
+        is_kept: npt.NDArray[np.bool_] | None,
     ) -> pa.StructArray:
         header = self._headers[number]
-        paths = self._buffer_paths
-        if not header.is_compressed or paths is None or len(paths) != header.num_buffers:
+        if is_kept is None or not header.is_compressed or len(is_kept) != header.num_buffers:
             return reader.get_batch(number).column(column)
         # Arrow would decompress everything, also pixels when only sizes are asked for.
-        is_kept = np.array([
-            path == column or any(f"{path}.".startswith(f"{one}.") for one in wanted)
-            for path in paths
-        ])
         try:
             if self._location.is_local:
                 mapping, mapped = self._copied.get()
