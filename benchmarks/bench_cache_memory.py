@@ -1,12 +1,13 @@
-"""How many copies of the decoded pixels do two ranks with two workers each hold together?
+"""How many copies of the decoded pixels do ranks with two workers each hold together?
 
 Question: copies = (memory of many - memory of few) / (pixels of many - pixels of few), where many are
     all images and few a sixteenth of them, so that interpreters, libraries and batches drop out.
 Held fixed: 16-bit images of 512 x 512, batches of 4, two ranks, two workers each. A rank is a process
     that inherits nothing, as a launcher would start it: it builds its own dataset, and its loader
-    starts two workers by fork, forkserver or spawn, which read every image.
+    starts two workers by fork, forkserver or spawn, which read every image. One alone is a program of
+    its own, whose pixels are in memory of its own until workers that inherit nothing are started.
 Baseline: a dataset by hand that holds its images in an array, in a stock DataLoader, against the cache
-    in shared memory and the one on disk.
+    in shared memory, that of one alone, and the one on disk.
 Method: the memory of all processes is summed up (PSS: a page that n processes map counts 1/n in each),
     but for pages of program files, which other programs of the machine share. A run stops with an
     error if a cache is held more than 1.05 times.
@@ -17,11 +18,14 @@ Command: python benchmarks/bench_cache_memory.py --json benchmarks/results/<date
 import argparse
 import json
 import multiprocessing
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
+from subprocess import PIPE
 from typing import Any
 
 import numpy as np
@@ -36,7 +40,7 @@ from fastloader import FastLoader, OMEArrowDataset, write_images
 NUM_RANKS, NUM_WORKERS, BATCH_SIZE = 2, 2, 4
 SIDE, NUM_IMAGES, FEW_SHARE = 512, 768, 16
 IMAGE_BYTES = SIDE * SIDE * 2
-KINDS = ("shared", "disk", "by hand")
+KINDS = ("shared", "alone", "disk", "by hand")
 MAX_COPIES = 1.05
 """Of the caches, whatever the start method."""
 LEAST_ADDED_BYTES = 256 << 20
@@ -109,13 +113,37 @@ def measure_bytes(setup: Setup, num_images: int) -> int:
         rank.start()
     for here, _ in pipes:
         assert here.recv() == num_images
-    processes = [psutil.Process(rank.pid) for rank in ranks]
-    processes += [child for rank in processes for child in rank.children(recursive=True)]
-    num_bytes = sum(count_own_bytes(process.pid) for process in processes)
+    num_bytes = sum(count_tree_bytes(rank.pid) for rank in ranks if rank.pid is not None)
     for (here, _), rank in zip(pipes, ranks, strict=True):
         here.send("done")
         rank.join()
     return num_bytes
+
+
+def measure_alone(setup: Setup, num_images: int) -> int:
+    """Return the memory of a program that `multiprocessing` did not start, and its workers."""
+    command = [sys.executable, __file__, "--alone", setup.start_method, str(setup.path)]
+    with subprocess.Popen(command, stdin=PIPE, stdout=PIPE, text=True) as program:
+        assert program.stdin is not None
+        assert program.stdout is not None
+        assert int(program.stdout.readline()) == num_images
+        num_bytes = count_tree_bytes(program.pid)
+        program.stdin.close()
+    return num_bytes
+
+
+def run_alone(start_method: str, path: Path) -> None:
+    """Read all images by workers, and stay until the input ends."""
+    loader = open_loader(Setup("alone", start_method, path, path.parent))
+    print(sum(len(batch) for batch in loader), flush=True)
+    sys.stdin.read()
+
+
+def count_tree_bytes(pid: int) -> int:
+    """Return what `count_own_bytes` does, of a process and all that it started."""
+    process = psutil.Process(pid)
+    tree = [process, *process.children(recursive=True)]
+    return sum(count_own_bytes(one.pid) for one in tree)
 
 
 def count_own_bytes(pid: int) -> int:
@@ -137,7 +165,8 @@ def count_copies(kind: str, start_method: str, many: Path, few: Path, num_images
     found = {}
     for path, count in ((many, num_images), (few, num_few)):
         setup = Setup(kind, start_method, path, many.parent)
-        found[count] = measure_bytes(setup, count)
+        measure = measure_alone if kind == "alone" else measure_bytes
+        found[count] = measure(setup, count)
     grown_bytes = found[num_images] - found[num_few]
     added_bytes = (num_images - num_few) * IMAGE_BYTES
     return {
@@ -154,7 +183,11 @@ def main() -> None:
     )
     parser.add_argument("--json", type=Path, help="write everything measured to this file")
     parser.add_argument("--smoke", action="store_true", help="few images, no claims")
+    parser.add_argument("--alone", nargs=2, metavar=("METHOD", "PATH"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    if arguments.alone:
+        run_alone(arguments.alone[0], Path(arguments.alone[1]))
+        return
     num_images = 64 if arguments.smoke else NUM_IMAGES
     methods = ["fork"] if arguments.smoke else multiprocessing.get_all_start_methods()
     facts = run_facts()
@@ -166,7 +199,7 @@ def main() -> None:
         added = (num_images - num_images // FEW_SHARE) * IMAGE_BYTES / 2**20
         print(f"{NUM_RANKS} ranks, {NUM_WORKERS} workers each; {added:.0f} MiB more of pixels")
         print("cache    start      few MiB many MiB copies of the pixels")
-        for kind in KINDS[:1] if arguments.smoke else KINDS:  # each starts four interpreters
+        for kind in KINDS[:2] if arguments.smoke else KINDS:  # each starts four interpreters
             for method in methods:
                 result = count_copies(kind, method, many, few, num_images)
                 results[f"{kind}, {method}"] = result
