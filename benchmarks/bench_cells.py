@@ -44,8 +44,10 @@ LEAST_RATIO = 0.95
 MOST_BEHIND_MICROSECONDS = 60
 PASS_SECONDS = 0.05
 """About; at least 4 batches."""
-MOST_AHEAD = 8
-"""Batches that FastLoader may have made for each worker before it is asked for one."""
+AHEAD = 2
+"""Batches that are made for each worker before the loader is asked for one..."""
+AHEAD_TINY = 8
+"""... and that FastLoader may have made, if they are tiny and quick."""
 FEWEST_PAIRS = 5
 """Whose least and largest are an interval of 94 % for the one in the middle."""
 
@@ -63,6 +65,11 @@ class Cell(NamedTuple):
     def batch_bytes(self) -> int:
         """Bytes of a batch."""
         return self.batch_size * self.sample_bytes
+
+    @property
+    def is_tiny(self) -> bool:
+        """Whether batches are as small and quick as those that are made many at once."""
+        return self.batch_bytes <= 1 << 16 and self.computing_seconds < 1e-3
 
     @property
     def computing_seconds(self) -> float:
@@ -133,7 +140,7 @@ class Contest:
         options: dict[str, Any] = {"num_workers": cell.num_workers}
         if cell.num_workers:
             options["persistent_workers"] = True
-        self._num_ahead = MOST_AHEAD * cell.num_workers
+        self._num_ahead = (AHEAD_TINY if cell.is_tiny else AHEAD) * cell.num_workers
         # Before workers get their copies of it.
         self._dataset.length = (self.num_batches + self._num_ahead) * cell.batch_size
         self.stock: Any = DataLoader(self._dataset, cell.batch_size, **options)
@@ -272,7 +279,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="write everything measured to this file")
     parser.add_argument("--smoke", action="store_true", help="two small cells, no claims")
     parser.add_argument("--workers", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--seconds", type=float, default=4.0, help="for a cell, at most")
+    parser.add_argument("--seconds", type=float, default=3.0, help="for a cell, about")
     parser.add_argument("--longest", type=float, default=0.1, help="batch, in seconds")
     parser.add_argument("--all", action="store_true", help="print every cell")
     arguments = parser.parse_args()
