@@ -111,6 +111,8 @@ def first_epoch(loader: str, num_samples: int) -> Run:
 def print_share_of_best_count(workload: str, results: dict[str, Any]) -> None:
     """Print how near automatic settings come to the best number of processes, all else as it comes.
 
+    Nothing, where they were not measured.
+
     Args:
         workload: Its name.
         results: Of all configurations, from the report.
@@ -121,6 +123,8 @@ def print_share_of_best_count(workload: str, results: dict[str, Any]) -> None:
         if result["table"] == workload and "runs" in result
     }
     counts = [name for name in seconds if name.endswith(("no workers", " processes"))]
+    if not counts or "automatic" not in seconds:
+        return  # left out by --only
     best = min(counts, key=lambda name: median(seconds[name]))
     ours = seconds["automatic"]
     share = median(theirs / own for theirs, own in zip(seconds[best], ours, strict=True))
