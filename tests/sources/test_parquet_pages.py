@@ -1,5 +1,6 @@
 """Rows of Parquet files read from the pages that hold them alone."""
 
+import weakref
 from unittest import mock
 
 import numpy as np
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from fastloader.errors import FastLoaderError
 from fastloader.sources import ParquetSource, _parquet, _parquet_span, open_source
+from fastloader.sources._page_memory import PageBlocks, PageMemory
 from fastloader.sources._parquet_levels import (
     PageError,
     find_lower_levels,
@@ -348,3 +350,48 @@ def test_any_bytes_are_fields_or_refused(content):
     except ThriftError:
         return
     assert 0 < stop <= len(content)
+
+
+def test_memory_of_pages_is_used_again():
+    memory = PageMemory()
+    blocks = PageBlocks(memory)
+    first = blocks.take(1000)
+    second = blocks.take(1000)
+    assert not np.shares_memory(np.asarray(first), np.asarray(second))
+
+    blocks.give_back()
+
+    again = [memory.take(900), memory.take(900)]
+    for block in (first, second):
+        assert any(np.shares_memory(np.asarray(block), one) for one in again)
+
+
+def test_memory_of_large_pages_is_let_go_of():
+    memory = PageMemory()
+    blocks = PageBlocks(memory)
+    block = weakref.ref(np.asarray(blocks.take(9 << 20)).base)
+
+    blocks.give_back()
+
+    assert block() is None
+
+
+def test_what_was_read_stays_when_the_memory_of_its_pages_is_used_again(tmp_path, streamed):
+    images = [random_image((1, 1, 1, 64, 64), seed=seed) for seed in range(8)]
+    for encoding in ("list", "bytes"):
+        path = write(
+            tmp_path / f"{encoding}.parquet",
+            [ome_arrow_value(image, encoding=encoding) for image in images],
+            encoding=encoding,
+            compression="none",
+            write_batch_size=1,
+            data_page_size=1000,
+        )
+        paged = ParquetSource(path)._paged["chunks"]
+        row_levels = np.full(8, 64 * 64)
+
+        columns = [column for column, _ in paged.read(0, np.arange(8), row_levels, 1)]
+
+        for image, column in zip(images, columns, strict=True):
+            pixels = column.field("chunks").flatten().field(-1)
+            assert pixels[0].as_py() in (image.tobytes(), image.ravel().tolist())

@@ -1,8 +1,8 @@
 """What is in a page of a Parquet file, decompressed as far as it is looked at."""
 
-import numpy as np
 import pyarrow as pa
 
+from fastloader.sources._page_memory import PageBlocks
 from fastloader.sources._parquet_flat import decompress_by_arrow
 from fastloader.sources._parquet_levels import PageError
 
@@ -17,13 +17,16 @@ class PageBytes:
     Byte chunks of many images can be in one page, of which one image is wanted.
     """
 
-    def __init__(self, stored: memoryview, num_bytes: int, codec: str) -> None:
+    def __init__(
+        self, stored: memoryview, num_bytes: int, codec: str, blocks: PageBlocks
+    ) -> None:
         """Take what is stored.
 
         Args:
             stored: As in the file.
             num_bytes: Length when decompressed.
             codec: Name of the compression in lower case.
+            blocks: Gives memory to decompress to.
 
         Raises:
             PageError: If the length is wrong.
@@ -35,8 +38,7 @@ class PageBytes:
                 raise PageError("a page is not as long as it says")
             self._content, self._num_known = stored, num_bytes
         elif codec == "zstd" or not num_bytes:
-            # In memory of Arrow's pool, which is used again: Python's is taken fresh page by page.
-            self._content = np.frombuffer(pa.allocate_buffer(num_bytes), np.uint8).data
+            self._content = blocks.take(num_bytes)
             self._num_known = 0
             if num_bytes:
                 source = pa.BufferReader(pa.py_buffer(stored))

@@ -8,6 +8,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from fastloader.sources._page_bytes import PageBytes
+from fastloader.sources._page_memory import PageBlocks, PageMemory
 from fastloader.sources._parquet_levels import PageError
 from fastloader.sources._thrift import ThriftError, ThriftFields, read_fields
 
@@ -78,6 +79,8 @@ class PageContent:
     """What the encoded values are in."""
     values_at: int
     """Where in `body` they begin."""
+    blocks: PageBlocks
+    """What all of it is in, to be given back."""
 
 
 def find_pages(file: pa.NativeFile, chunk: ChunkMetadata) -> ChunkPages:
@@ -124,7 +127,11 @@ def find_pages(file: pa.NativeFile, chunk: ChunkMetadata) -> ChunkPages:
 
 
 def read_page(
-    file: pa.NativeFile, page: Page, codec: str, max_levels: tuple[int, int]
+    file: pa.NativeFile,
+    page: Page,
+    codec: str,
+    max_levels: tuple[int, int],
+    memory: PageMemory,
 ) -> PageContent:
     """Read and decompress a page.
 
@@ -134,27 +141,28 @@ def read_page(
         codec: Name of the compression.
         max_levels: Highest repetition and definition level; 0 where there are none, as in a
             dictionary.
+        memory: Where its bytes are put.
 
     Raises:
         PageError: If it is damaged.
     """
-    stored = file.read_at(page.compressed_bytes, page.at)
-    if len(stored) != page.compressed_bytes:
+    blocks = PageBlocks(memory)
+    stored = blocks.take(page.compressed_bytes)
+    file.seek(page.at)
+    if file.readinto(stored) != page.compressed_bytes:
         raise PageError("a page is cut off")
     if page.checksum is not None and zlib.crc32(stored) != page.checksum:
         raise PageError("a checksum does not fit")
-    content = memoryview(stored)
+    content = stored
     if page.bare_levels is not None:
         repetition_bytes, definition_bytes = page.bare_levels
         values_at = repetition_bytes + definition_bytes
         num_bytes = page.uncompressed_bytes - values_at
-        body = PageBytes(
-            content[values_at:], num_bytes, codec if page.is_compressed else "uncompressed"
-        )
-        return PageContent(
-            content[:repetition_bytes], content[repetition_bytes:values_at], body, 0
-        )
-    body = PageBytes(content, page.uncompressed_bytes, codec)
+        codec = codec if page.is_compressed else "uncompressed"
+        body = PageBytes(content[values_at:], num_bytes, codec, blocks)
+        levels = [content[:repetition_bytes], content[repetition_bytes:values_at]]
+        return PageContent(levels[0], levels[1], body, 0, blocks)
+    body = PageBytes(content, page.uncompressed_bytes, codec, blocks)
     levels = []
     at = 0
     for max_level in max_levels:
@@ -164,7 +172,7 @@ def read_page(
             stop = start + int.from_bytes(body.get(at, start), "little")
         levels.append(body.get(start, stop))
         at = stop
-    return PageContent(levels[0], levels[1], body, at)
+    return PageContent(levels[0], levels[1], body, at, blocks)
 
 
 def _read_header(file: pa.NativeFile, at: int, stop: int) -> tuple[ThriftFields, int]:

@@ -2,6 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -11,6 +12,7 @@ import pyarrow as pa
 
 from fastloader.sources._arrow_buffers import list_bounds
 from fastloader.sources._opened_here import OpenedHere
+from fastloader.sources._page_memory import PageMemory
 from fastloader.sources._parquet_flat import FlatType
 from fastloader.sources._parquet_handle import ParquetHandle
 from fastloader.sources._parquet_levels import PageError
@@ -49,6 +51,8 @@ class _Here:
     file: pa.NativeFile
     groups: OrderedDict[int, GroupPages | None] = field(default_factory=OrderedDict)
     """Latest used last; None if it cannot be read by page."""
+    memory: PageMemory = field(default_factory=PageMemory)
+    """For pages."""
 
 
 class PagedPixels:
@@ -113,10 +117,11 @@ class PagedPixels:
         try:
             here = self._opened.get()
             known = self._known_group(here, group, row_levels)
-            pages = PageReader(here.file, known, self._max_levels)
-            for first, last in self._spans(known, rows, batch_rows):
-                column = self._read_span(pages, known, first, last)
-                yield column, np.arange(first, last + 1)
+            reader = PageReader(here.file, known, self._max_levels, here.memory)
+            with closing(reader) as pages:
+                for first, last in self._spans(known, rows, batch_rows):
+                    column = self._read_span(pages, known, first, last)
+                    yield column, np.arange(first, last + 1)
         except (pa.ArrowException, OSError) as error:
             raise PageError(str(error)) from error
 

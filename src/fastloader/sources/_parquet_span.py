@@ -8,6 +8,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from fastloader.sources._arrow_buffers import numpy_dtype
+from fastloader.sources._page_memory import PageMemory
 from fastloader.sources._parquet_flat import EncodedValues, FlatType, decode_values
 from fastloader.sources._parquet_levels import PageError, find_lower_levels
 from fastloader.sources._parquet_pages import ChunkPages, Page, PageContent, read_page
@@ -54,14 +55,27 @@ class Levels:
 
 
 class PageReader:
-    """Pages of a group: reads what is asked for in ascending order, and keeps the last one."""
+    """Pages of a group: reads what is asked for in ascending order, and keeps the last one.
+
+    Args:
+        file: The file, open.
+        group: What is known of the row group.
+        max_levels: Highest repetition and definition level.
+        memory: Where pages are put.
+    """
 
     def __init__(
-        self, file: pa.NativeFile, group: GroupPages, max_levels: tuple[int, int]
+        self,
+        file: pa.NativeFile,
+        group: GroupPages,
+        max_levels: tuple[int, int],
+        memory: PageMemory,
     ) -> None:
         self._file = file
         self._group = group
         self._max_levels = max_levels
+        self._memory = memory
+        self._referred_to: PageContent | None = None
         self._contents: dict[int, PageContent] = {}
         self._bytes: dict[int, ByteValues] = {}
         self._missing: dict[int, Integers] = {}
@@ -78,7 +92,7 @@ class PageReader:
         first = int(np.searchsorted(edges, start, "right")) - 1
         last = int(np.searchsorted(edges, stop, "left")) - 1
         for old in [number for number in self._contents if number < first]:
-            del self._contents[old]
+            self._contents.pop(old).blocks.give_back()
             self._bytes.pop(old, None)
         max_repetition, max_definition = self._max_levels
         rows, lists, missing = [], [], []
@@ -172,15 +186,22 @@ class PageReader:
 
     def _content(self, number: int, page: Page) -> PageContent:
         if number not in self._contents:
-            self._contents[number] = read_page(
-                self._file, page, self._group.pages.codec, self._max_levels
-            )
+            self._contents[number] = self._read(page, self._max_levels)
         return self._contents[number]
+
+    def close(self) -> None:
+        """Give the memory of all pages back: nothing that was returned refers to it."""
+        for content in (*self._contents.values(), self._referred_to):
+            if content is not None:
+                content.blocks.give_back()
+
+    def _read(self, page: Page, max_levels: tuple[int, int]) -> PageContent:
+        return read_page(self._file, page, self._group.pages.codec, max_levels, self._memory)
 
     def _numbers_referred_to(self) -> EncodedValues | None:
         page = self._group.pages.dictionary
         if page is not None and self._dictionary is None:
-            content = read_page(self._file, page, self._group.pages.codec, (0, 0))
+            content = self._referred_to = self._read(page, (0, 0))
             self._dictionary = EncodedValues(page.encoding, page.num_values, content.body.all())
         return self._dictionary
 
@@ -194,7 +215,7 @@ class PageReader:
         if page is None:
             raise PageError("there is no dictionary")
         if self._dictionary_bytes is None:
-            content = read_page(self._file, page, self._group.pages.codec, (0, 0))
+            content = self._referred_to = self._read(page, (0, 0))
             self._dictionary_bytes = plain_values(content.body, 0, page.num_values)
         return self._dictionary_bytes
 
