@@ -1,12 +1,14 @@
 """What does a random image of a table cost where nothing is kept?
 
 Question: images per second from each table format, one row after the other and 16 in one batch.
-Held fixed: the files of bench_tables.py: images of 3 x 512 x 512 uint16, row groups and record batches of 8,
-    kept open; 16 rows in random order; on one core (this process is bound to it).
-Baseline: as_py, what readers of OME-Arrow do: the row (of Parquet and Arrow its group) as Python objects.
+Held fixed: the files of bench_tables.py, of 48 images of 3 x 512 x 512 uint16, row groups and record batches
+    of 8, kept open; 8 rows, one of each place in its row group, in random order; on one core (this process is
+    bound to it). Of Parquet also a file as `fastloader.writing.convert` writes it, with row groups of 8, too.
+Baseline: as_py, what readers of OME-Arrow do: the row group or record batch is read and its row made Python
+    objects. Of Parquet also where somebody has read the whole table before, and keeps it in memory.
 Method: bare is the cheapest read of the chunks of a row that the format's library offers, dropped. It is
-    the floor: Parquet cannot begin within a row group, compressed Arrow files decompress a record batch,
-    DuckDB decodes 2048 rows. Ours are `OMEArrowDataset(path, preload=False, cache="none")`, which checks
+    a floor, but of Parquet, where ours read by page and the library cannot: compressed Arrow files decompress
+    a record batch, DuckDB decodes 2048 rows. Ours are `OMEArrowDataset(path, preload=False, cache="none")`, which checks
     each image and copies it to a tensor of its own.
 Losing cases: bytes are hardly slower as Python objects, so that little can be saved.
 Command: python benchmarks/bench_rows.py --json benchmarks/results/<date>-<machine>/rows.json
@@ -28,22 +30,25 @@ from _harness import Benchmark, Run, Work
 from bench_tables import (
     FORMATS,
     GROUP_ROWS,
-    NUM_IMAGES,
     SMOKE_IMAGES,
     make_table,
     use_one_core,
     write_table,
 )
 from fastloader import OMEArrowDataset
+from fastloader.writing import convert
 
-NUM_ROWS = 16
+NUM_IMAGES = 48
 
 ReadRow: TypeAlias = Callable[[int], Any]
 
 
 def random_rows(num_rows: int) -> list[int]:
-    """Return rows in random order."""
-    return [int(row) for row in np.random.default_rng(3).permutation(num_rows)[:NUM_ROWS]]
+    """Return rows in random order, one of each place in a row group."""
+    rng = np.random.default_rng(3)
+    places = rng.permutation(GROUP_ROWS)
+    groups = rng.integers(0, num_rows // GROUP_ROWS, GROUP_ROWS)
+    return [int(row) for row in groups * GROUP_ROWS + places]
 
 
 def image_of(value: dict[str, Any]) -> npt.NDArray[np.uint16]:
@@ -57,6 +62,12 @@ def image_of(value: dict[str, Any]) -> npt.NDArray[np.uint16]:
     return np.stack(planes)
 
 
+def reader_of_kept_table(path: Path) -> ReadRow:
+    """Return what makes an image of a row of a table that was read before."""
+    images = pq.read_table(path).column(0)
+    return lambda row: image_of(images[row].as_py())
+
+
 def reader_as_py(path: Path) -> ReadRow:
     """Return what reads a row as Python objects and makes an image of it."""
     kind = path.suffix[1:]
@@ -65,7 +76,7 @@ def reader_as_py(path: Path) -> ReadRow:
 
         def read_parquet(row: int) -> Any:
             group = file.read_row_group(row // GROUP_ROWS)
-            return image_of(group["image"][row % GROUP_ROWS].as_py())
+            return image_of(group.column(0)[row % GROUP_ROWS].as_py())
 
         return read_parquet
     if kind in {"arrow", "feather"}:
@@ -99,12 +110,13 @@ def reader_bare(path: Path) -> ReadRow:
     kind = path.suffix[1:]
     if kind == "parquet":
         file = pq.ParquetFile(path)
+        column = file.schema_arrow.names[0]
 
         def read_parquet(row: int) -> Any:
             rows = file.iter_batches(
                 row % GROUP_ROWS + 1,
                 row_groups=[row // GROUP_ROWS],
-                columns=["image.chunks"],
+                columns=[f"{column}.chunks"],
                 use_threads=False,
             )
             return next(rows)
@@ -169,26 +181,35 @@ def open_dataset(path: Path) -> OMEArrowDataset:
     return OMEArrowDataset(path, preload=False, cache="none", dtype=None, progress=False)
 
 
+def add_group(benchmark: Benchmark, group: str, path: Path) -> None:
+    """Add the ways to read the rows of a file."""
+    readers = {"as_py": reader_as_py, "bare": reader_bare, "ours": reader_ours}
+    if path.suffix == ".parquet":
+        readers["as_py, whole table in memory"] = reader_of_kept_table
+    for name, make_reader in readers.items():
+        options: dict[str, Any] = {"group": group, "path": path, "make_reader": make_reader}
+        benchmark.add(f"{group}: {name}", rows_by, **options)
+    benchmark.add(f"{group}: ours, 8 at once", batch_ours, group=group, path=path)
+
+
 def main() -> None:
     """Write the files and run everything."""
-    benchmark = Benchmark(__doc__, isolate=False)  # forty configurations, each only a few calls
+    benchmark = Benchmark(__doc__, isolate=False)  # fifty configurations, each only a few calls
     num_images = SMOKE_IMAGES if benchmark.arguments().smoke else NUM_IMAGES
     with tempfile.TemporaryDirectory() as folder:
         for encoding in ("list", "bytes"):
             table = make_table(encoding, num_images)
             for kind in FORMATS:
                 path = write_table(table, Path(folder), kind, encoding)
-                group = f"{kind} {encoding}"
-                readers = {"as_py": reader_as_py, "bare": reader_bare, "ours": reader_ours}
-                for name, make_reader in readers.items():
-                    benchmark.add(
-                        f"{group}: {name}",
-                        rows_by,
-                        group=group,
-                        path=path,
-                        make_reader=make_reader,
-                    )
-                benchmark.add(f"{group}: ours, 16 at once", batch_ours, group=group, path=path)
+                add_group(benchmark, f"{kind} {encoding}", path)
+        converted = Path(folder) / "converted.parquet"
+        convert(
+            Path(folder) / "bytes.parquet",
+            converted,
+            rows_per_group=GROUP_ROWS,
+            progress=False,
+        )
+        add_group(benchmark, "parquet bytes, as convert writes them", converted)
         benchmark.main(in_groups=True)
 
 
