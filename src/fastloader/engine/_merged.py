@@ -133,8 +133,8 @@ class MergedRun(OnDemand):
 
     def _fitting(self, made_bytes: int, num_made: int) -> int:
         """Return how many batches to make in the next call, given what this one has made."""
-        # By and by, or the second batch would come no sooner than all that are made with it.
-        most_bytes = min(self._maker.most_bytes, max(MERGED_BYTES, 4 * made_bytes))
+        # By and by: each call lasts while the batches of the one before are used up.
+        most_bytes = min(self._maker.most_bytes, max(MERGED_BYTES, 2 * made_bytes))
         return min(max(1, most_bytes * num_made // max(1, made_bytes)), MOST_MERGED)
 
     def _deliver(self, wanted: list[Drawn], *, has_batch: bool) -> None:
