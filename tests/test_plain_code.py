@@ -514,3 +514,10 @@ def test_a_collate_function_of_somebody_else_is_noticed(monkeypatch):
     monkeypatch.setitem(default_collate_fn_map, torch.Tensor, remembered)
 
     assert not has_plain_collate()
+
+
+def test_other_builtins_than_pythons_are_noticed():
+    names = {"__builtins__": {"float": remembered}, "torch": torch}
+    exec("def read(self, index):\n    return torch.full((2,), float(index))", names)
+
+    assert not is_plain(of(names["read"]))

@@ -257,7 +257,9 @@ def _steps(code: CodeType) -> tuple[dis.Instruction, ...]:
 
 
 def _global(function: FunctionType, name: str) -> Any:
-    names = function.__globals__ if name in function.__globals__ else vars(builtins)
+    names = function.__globals__
+    if name not in names:  # the function's own, which may be others than Python's
+        names = function.__builtins__  # type: ignore[attr-defined]  # not in its stubs
     _require(name in names)
     return names[name]
 
