@@ -31,7 +31,7 @@ CELLS = Path(__file__).parents[1] / "data" / "nf1_cells.parquet"
 SIDE = 512
 BATCH_SIZE = 16
 NUM_WORKERS = 2
-NUM_IMAGES = 192
+NUM_IMAGES = 128
 BARE = "bare samples"
 LEFT_OUT = {"Grain, processes", "Hugging Face datasets"}
 

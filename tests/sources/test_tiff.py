@@ -14,6 +14,7 @@ import tifffile
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fastloader import OMEArrowDataset
 from fastloader.errors import (
     ImageDataError,
     MissingExtraError,
@@ -89,6 +90,17 @@ def test_any_file_gives_the_pixels_that_were_written(tmp_path_factory, case, in_
     order = [position for position in positions if position >= 0]
     shape = [pixels.shape[position] if position >= 0 else 1 for position in positions]
     assert_images([pixels.transpose(order).reshape(shape)], [image])
+
+
+@pytest.mark.parametrize("dtype", ["uint64", "int64"])
+@pytest.mark.parametrize("compression", [None, "zlib"], ids=["raw", "deflate"])
+def test_pixels_of_64_bits_become_tensors(tmp_path, dtype, compression):
+    pixels = random_pixels((4, 3), dtype)
+    write_tiff(tmp_path / "a.tif", pixels, compression=compression)
+
+    dataset = OMEArrowDataset(tmp_path, dtype=None, axes="YX")
+
+    np.testing.assert_array_equal(pixels, dataset[0].numpy())
 
 
 @pytest.mark.parametrize("planar", [None, "separate"], ids=["interleaved", "planar"])

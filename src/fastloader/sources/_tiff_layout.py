@@ -216,8 +216,8 @@ def _check_dtype(series: tifffile.TiffPageSeries, path: str) -> np.dtype[Any]:
             f"{path}: pixels are of type {dtype}, but expected integers of 8 to 64 bits, floats "
             f"of 16 to 64 or booleans."
         )
-    found: np.dtype[Any] = dtype.newbyteorder("=")
-    return found
+    # By kind and size: tifffile has other names for some, which torch does not know.
+    return np.dtype(f"{dtype.kind}{dtype.itemsize}")
 
 
 def _check_pages(series: tifffile.TiffPageSeries, order: AxisOrder, path: str) -> list[Any]:
