@@ -4,11 +4,13 @@ import threading
 from collections import deque
 from contextlib import nullcontext
 
+import numpy as np
 import pytest
 import torch
 
 from fastloader._queue_state import QueueState
 from fastloader._standby import Standby, StandbyKeeper
+from fastloader.direct import HostRows
 from fastloader.stages import MOST_UNDER_WAY, copied_ahead, copied_to
 
 CPU = torch.device("cpu")
@@ -188,3 +190,27 @@ def test_copies_are_timed_where_that_is_asked_for(device):
     stream.close()
 
     assert list(seconds) == [0.0025] * 5
+
+
+class Rows:
+    """A column of numbers in host memory."""
+
+    row_bytes = 8
+
+    def copy_to(self, _device, positions):
+        return torch.from_numpy(positions) * 10
+
+
+@pytest.mark.parametrize(("is_live", "num_waits"), [(True, 3), (False, 0)])
+def test_only_copies_of_the_callers_own_data_are_waited_for(device, copied, is_live, num_waits):
+    class Merged(Source):
+        def __next__(self):
+            positions = np.array([next(self.numbers)])
+            rows = HostRows(Rows(), positions) if is_live else torch.from_numpy(positions) * 10
+            return {"number": rows}
+
+    stream = copied(Merged(3), CPU)
+
+    assert list(numbers_of(stream)) == [0, 10, 20]
+    assert device.num_waits == num_waits
+    stream.close()

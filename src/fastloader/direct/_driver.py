@@ -1,6 +1,6 @@
 """The few calls of CUDA's driver that torch does not offer.
 
-Reference: CUDA Driver API, ``cuModuleLoadData``, ``cuLaunchKernel`` and
+Reference: CUDA Driver API, ``cuDeviceGetAttribute``, ``cuModuleLoadData``, ``cuLaunchKernel`` and
 ``cuThreadExchangeStreamCaptureMode``.
 """
 
@@ -12,10 +12,23 @@ from typing import Any
 
 from fastloader.direct._cuda_error import CudaCallError
 
-__all__ = ["launch", "load_functions", "uncaptured"]
+__all__ = ["launch", "load_functions", "reads_host_addresses", "uncaptured"]
 
 _LIBRARY = "libcuda.so.1"
 _RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
+_SAME_ADDRESSES = 91  # CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM
+
+
+def reads_host_addresses() -> bool:
+    """Tell whether locked memory has the same addresses on the current device as here.
+
+    Raises:
+        CudaCallError: If the driver does not tell.
+    """
+    library, device, value = _library(), ctypes.c_int(), ctypes.c_int()
+    _check(library.cuCtxGetDevice(ctypes.byref(device)))
+    _check(library.cuDeviceGetAttribute(ctypes.byref(value), _SAME_ADDRESSES, device))
+    return bool(value.value)
 
 
 def load_functions(code: bytes, names: Sequence[str]) -> list[Any]:

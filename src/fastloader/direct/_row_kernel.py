@@ -14,7 +14,8 @@ from typing import Any
 import torch
 
 from fastloader.direct._compiler import compile_for
-from fastloader.direct._driver import launch, load_functions
+from fastloader.direct._cuda_error import CudaCallError
+from fastloader.direct._driver import launch, load_functions, reads_host_addresses
 
 __all__ = ["UNIT_BYTES", "prepare_kernels", "read_rows"]
 
@@ -70,9 +71,11 @@ def prepare_kernels(device: torch.device) -> dict[int, Any]:
         device: A CUDA device, with its index, which is current.
 
     Raises:
-        CudaCallError: If it cannot be compiled or loaded.
+        CudaCallError: If it cannot be compiled or loaded, or could not find the rows.
     """
     torch.zeros((), device=device)  # lets torch make the device's context current
+    if not reads_host_addresses():
+        raise CudaCallError("the device has other addresses for the memory")
     names = [f"read_by_{unit_bytes}" for unit_bytes in UNIT_BYTES]
     functions = load_functions(compile_for(device, _SOURCE), names)
     return dict(zip(UNIT_BYTES, functions, strict=True))
