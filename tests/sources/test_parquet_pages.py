@@ -171,6 +171,32 @@ def test_bytes_in_other_encodings_are_left_to_arrow(tmp_path, streamed, encoding
     assert streamed == [0]
 
 
+@pytest.mark.parametrize("version", ["V1", "V2"])
+@pytest.mark.parametrize("codec", ["zstd", "snappy", "lz4_raw"])
+@pytest.mark.parametrize("encoding", ["list", "bytes"])
+def test_pages_of_another_writer_are_read(tmp_path, streamed, version, codec, encoding):
+    duckdb = pytest.importorskip("duckdb")
+    images = [None if n == 5 else random_image((1, 3, 1, 40, 30), seed=n) for n in range(9)]
+    values = [
+        image if image is None else ome_arrow_value(image, encoding=encoding)
+        for image in images
+    ]
+    table = pa.table({"image": image_array(values, encoding=encoding)})
+    path = tmp_path / "a.parquet"
+    with duckdb.connect() as connection:
+        connection.register("given", table)
+        connection.execute(
+            f"copy given to '{path}' (format parquet, compression {codec}, "
+            f"parquet_version {version})"
+        )
+
+    for row in (8, 0, 4, 6):
+        assert_same([images[row]], read_rows(ParquetSource(path), [row]))
+
+    is_by_difference = encoding == "bytes" and version == "V2"
+    assert bool(streamed) == is_by_difference
+
+
 def test_a_null_pixel_is_left_to_arrow_and_named(tmp_path, streamed):
     values = [ome_arrow_value(random_image((1, 1, 1, 4, 4), seed=seed)) for seed in range(3)]
     values[1]["chunks"][0]["pixels"] = [1, None, *range(14)]
