@@ -92,3 +92,45 @@ def test_profile_as_json(capsys):
     printed = json.loads(capsys.readouterr().out)
     assert code == (0 if printed["is_sound"] else 1)
     assert printed["measurement"]["num_batches"] > 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--seconds=-1"], "number of seconds of more than 0, but got '-1'"),
+        (["--seconds=soon"], "number of seconds of more than 0, but got 'soon'"),
+        (["--batch-size=0"], "whole number of 1 or more, but got '0'"),
+        (["--batch-size=2.5"], "whole number of 1 or more, but got '2.5'"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+@pytest.mark.parametrize("command", ["bench", "profile"])
+def test_numbers_that_make_no_sense_are_wrong_usage(capsys, command, arguments, expected):
+    with pytest.raises(SystemExit) as ended:
+        main([command, "cli_bench:make", *arguments])
+
+    assert ended.value.code == 2
+    assert expected in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["bench", "profile", "tune"])
+def test_what_is_neither_dataset_nor_loader_is_refused(capsys, command):
+    assert main([command, "cli_bench:step.__doc__"]) == 1
+
+    error = capsys.readouterr().err
+    assert "should be or return a dataset or a loader, but gave None" in error
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [("a.xyz", "xyz is no kind of picture"), ("no/a.png", "no such folder")],
+)
+@pytest.mark.parametrize("command", ["bench", "tune"])
+def test_a_picture_that_cannot_be_written_is_refused_before_anything_is_measured(
+    capsys, command, path, expected
+):
+    pytest.importorskip("matplotlib")
+
+    assert main([command, "cli_bench:nosuch", f"--plot={path}"]) == 1
+
+    assert expected in capsys.readouterr().err

@@ -4,6 +4,7 @@ import argparse
 import inspect
 from typing import Any
 
+from fastloader.cli._numbers import count, duration
 from fastloader.cli._report import Report
 from fastloader.cli._target import add_target, load_step, load_target
 from fastloader.errors import SettingsError
@@ -33,9 +34,9 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         metavar="NAME=VALUE[,...]",
         help="settings to compare, as num_workers=2,workers=threads; may be given several times",
     )
-    parser.add_argument("--batch-size", type=int, metavar="N", default=1, help="of a dataset")
+    parser.add_argument("--batch-size", type=count, metavar="N", default=1, help="of a dataset")
     parser.add_argument(
-        "--seconds", type=float, default=5.0, help="for each setting, in all; default: 5"
+        "--seconds", type=duration, default=5.0, help="for each setting, in all; default: 5"
     )
     parser.add_argument("--rounds", type=int, default=3, metavar="N", help="default: 3")
     parser.add_argument("--plot", metavar="FILE.png", help="draw the rates")
@@ -54,8 +55,10 @@ def run(arguments: argparse.Namespace) -> Report:
     """
     from torch.utils.data import DataLoader  # noqa: PLC0415 - help needs no torch
 
-    from fastloader.tuning import compare_settings, plot_comparison  # noqa: PLC0415
+    from fastloader.tuning import check_plot, compare_settings, plot_comparison  # noqa: PLC0415
 
+    if arguments.plot is not None:
+        check_plot(arguments.plot)
     target = load_target(arguments.target)
     settings: dict[str, Any] = {text: parse_settings(text) for text in arguments.set}
     options = {"batch_size": arguments.batch_size}

@@ -3,6 +3,7 @@
 import argparse
 from typing import Any
 
+from fastloader.cli._numbers import count, duration
 from fastloader.cli._report import Report
 from fastloader.cli._target import add_target, load_step, load_target
 
@@ -24,8 +25,10 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         ),
     )
     add_target(parser)
-    parser.add_argument("--batch-size", type=int, metavar="N", default=1, help="of a dataset")
-    parser.add_argument("--seconds", type=float, default=5.0, help="for all of it; default: 5")
+    parser.add_argument("--batch-size", type=count, metavar="N", default=1, help="of a dataset")
+    parser.add_argument(
+        "--seconds", type=duration, default=5.0, help="for all of it; default: 5"
+    )
     parser.add_argument("--quiet", action="store_true", help="show no progress bar")
     return parser
 

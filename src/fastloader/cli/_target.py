@@ -36,15 +36,20 @@ def load_target(name: str) -> Any:
         name: As ``module:factory``; modules are also looked for in the working directory.
 
     Raises:
-        SettingsError: If there is none, or it raises.
+        SettingsError: If there is none, it raises, or it gives something else.
     """
-    factory = _find(name)
-    if not callable(factory):
-        return factory
-    try:
-        return factory()
-    except Exception as error:
-        raise SettingsError(f"{name} raised {type(error).__name__}: {error}.") from error
+    found = _find(name)
+    if callable(found):
+        try:
+            found = found()
+        except Exception as error:
+            raise SettingsError(f"{name} raised {type(error).__name__}: {error}.") from error
+    if not any(hasattr(found, method) for method in ("__getitem__", "__iter__")):
+        raise SettingsError(
+            f"{name} should be or return a dataset or a loader, but gave {found!r}, which has "
+            "neither samples by index nor an iterator."
+        )
+    return found
 
 
 def load_step(name: str | None) -> Any:

@@ -3,6 +3,7 @@
 import argparse
 from typing import Any
 
+from fastloader.cli._numbers import count
 from fastloader.cli._report import Report
 from fastloader.cli._target import add_target, load_step, load_target
 
@@ -25,7 +26,7 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     )
     add_target(parser)
     parser.add_argument(
-        "--batch-size", type=int, metavar="N", help="of a dataset; 1 when left out"
+        "--batch-size", type=count, metavar="N", help="of a dataset; 1 when left out"
     )
     parser.add_argument(
         "--budget", type=float, default=30.0, metavar="SECONDS", help="default: 30"
@@ -49,8 +50,10 @@ def run(arguments: argparse.Namespace) -> Report:
     Args:
         arguments: As parsed.
     """
-    from fastloader.tuning import measure_settings, plot_rates  # noqa: PLC0415 - slow to import
+    from fastloader.tuning import check_plot, measure_settings, plot_rates  # noqa: PLC0415 - slow to import
 
+    if arguments.plot is not None:
+        check_plot(arguments.plot)
     options = {} if arguments.batch_size is None else {"batch_size": arguments.batch_size}
     report = measure_settings(
         load_target(arguments.target),

@@ -3,12 +3,35 @@
 import os
 import statistics
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from fastloader._extras import import_extra
 from fastloader.errors import DestinationError
 
-__all__ = ["plot_rates"]
+__all__ = ["check_plot", "plot_rates"]
+
+
+def check_plot(path: str | os.PathLike[str]) -> None:
+    """Refuse a picture that cannot be written before anything is measured for it.
+
+    Args:
+        path: Of the picture, its kind by the ending.
+
+    Raises:
+        MissingExtraError: If matplotlib is not installed.
+        DestinationError: If there is no such folder, or no such kind of picture.
+    """
+    bases: Any = import_extra("matplotlib.backend_bases", "plot", "Drawing")
+    kinds = bases.FigureCanvasBase.get_supported_filetypes()
+    kind = Path(path).suffix.lstrip(".").lower()
+    if kind and kind not in kinds:  # without an ending it becomes a PNG
+        raise DestinationError(
+            f"{path} cannot be drawn: {kind} is no kind of picture that matplotlib writes "
+            f"({', '.join(sorted(kinds))})."
+        )
+    if not Path(path).absolute().parent.is_dir():
+        raise DestinationError(f"{path} cannot be drawn: there is no such folder.")
 
 
 def plot_rates(
