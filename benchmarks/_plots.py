@@ -7,6 +7,7 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter
 
 from _pages import is_limit, label_of, rate_of, tables_of
 
@@ -77,13 +78,16 @@ def _draw_bars(document: Mapping[str, Any]) -> Figure:
         axes.barh(place, median, color=colour, height=0.7)
         axes.plot([q1, q3], [place, place], color="black", linewidth=1)
         axes.text(
-            q3, place, f" {median:,.3g}" if median < 100 else f" {median:,.0f}", va="center"
-        )
+            q3, place, f" {median:,.3g}" if median < 100 else f" {median:,.0f}", va="center",
+            bbox={"facecolor": "white", "edgecolor": "none", "pad": 0, "alpha": 0.8},
+        )  # fmt: skip
     _draw_limits(axes, members, quantity)
     axes.set_yticks(range(len(rows)), [label_of(name, table) for name, _ in rows])
     axes.set_ylim(len(rows) - 0.5, -0.5)  # rows without a bar too
     axes.set_xlabel(_unit(quantity))
     axes.set_xlim(0, axes.get_xlim()[1] * 1.12)
+    if axes.get_xlim()[1] >= 1000:
+        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     _tidy(axes)
     return figure
 
@@ -108,7 +112,9 @@ def _draw_dots(document: Mapping[str, Any]) -> Figure:
     axes = figure.add_subplot()
     for place, label in enumerate(labels):
         xs, ys, lows, highs = [], [], [], []
-        marker, colour = _MARKERS[place % len(_MARKERS)], _COLOURS[place % len(_COLOURS)]
+        # With more than eight, colours come again with other marks.
+        colour = _COLOURS[place % len(_COLOURS)]
+        marker = _MARKERS[(place + place // len(_COLOURS)) % len(_MARKERS)]
         for row, (table, members) in enumerate(tables.items()):
             for name, one in members.items():
                 if label_of(name, table) != label or quantity not in one.get("summary", {}):
