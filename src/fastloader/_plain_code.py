@@ -259,7 +259,7 @@ def _steps(code: CodeType) -> tuple[dis.Instruction, ...]:
 def _global(function: FunctionType, name: str) -> Any:
     names = function.__globals__
     if name not in names:  # the function's own, which may be others than Python's
-        names = function.__builtins__  # type: ignore[attr-defined]  # not in its stubs
+        names = function.__builtins__
     _require(name in names)
     return names[name]
 
