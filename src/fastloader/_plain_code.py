@@ -6,6 +6,7 @@ import inspect
 import math
 from functools import lru_cache
 from itertools import chain
+from operator import attrgetter
 from types import CodeType, FunctionType, ModuleType, NoneType
 from typing import Any
 
@@ -94,6 +95,9 @@ _HARMLESS = frozenset({
 """Operations that touch nothing but local variables and new values, of any version of Python."""
 
 _PLAIN_LOOKUP = vars(object)["__getattribute__"]
+
+_builtins_of = attrgetter("__builtins__")
+"""Of a function; stubs of functions do not always have it."""
 
 _UNKNOWN = object()
 """A plain value that is not known before the code runs."""
@@ -259,7 +263,7 @@ def _steps(code: CodeType) -> tuple[dis.Instruction, ...]:
 def _global(function: FunctionType, name: str) -> Any:
     names = function.__globals__
     if name not in names:  # the function's own, which may be others than Python's
-        names = function.__builtins__
+        names = _builtins_of(function)
     _require(name in names)
     return names[name]
 
