@@ -1,5 +1,6 @@
 """Rows of Parquet files read from the pages that hold them alone."""
 
+import tracemalloc
 import weakref
 from unittest import mock
 
@@ -13,11 +14,14 @@ from hypothesis import strategies as st
 from fastloader.errors import FastLoaderError
 from fastloader.sources import ParquetSource, _parquet, _parquet_span, open_source
 from fastloader.sources._page_memory import PageBlocks, PageMemory
+from fastloader.sources._parquet_flat import FlatType
 from fastloader.sources._parquet_levels import (
     PageError,
     find_lower_levels,
     read_packed_numbers,
 )
+from fastloader.sources._parquet_pages import ChunkPages, Page, find_pages
+from fastloader.sources._parquet_span import GroupPages, PageReader, edges_of
 from fastloader.sources._thrift import Long, ThriftError, encode_fields, read_fields
 from tests.ome_arrow_tables import image_array, ome_arrow_value, random_image
 from tests.sources.reading import assert_same, read_images
@@ -335,7 +339,7 @@ def test_lower_levels_are_all_but_the_highest(case):
     numbers, width, encoded = case
     highest = 2**width - 1
 
-    at, levels = find_lower_levels(memoryview(encoded), highest, len(numbers))
+    at, levels = find_lower_levels(memoryview(encoded), highest, len(numbers), len(numbers))
 
     lower = [(place, one) for place, one in enumerate(numbers) if one < highest]
     assert lower == list(zip(at.tolist(), levels.tolist(), strict=True))
@@ -353,7 +357,117 @@ def test_levels_that_are_cut_off_are_refused(case, data):
 
 def test_a_level_above_the_highest_is_refused():
     with pytest.raises(PageError, match="higher"):
-        find_lower_levels(memoryview(bytes([8 << 1, 3])), 2, 8)
+        find_lower_levels(memoryview(bytes([8 << 1, 3])), 2, 8, 8)
+
+
+def test_a_row_that_does_not_end_where_its_size_says_is_left_to_arrow(
+    tmp_path, streamed, monkeypatch
+):
+    images = [random_image((1, 1, 1, 8, 8), seed=seed) for seed in range(2)]
+    path = write(tmp_path / "a.parquet", [ome_arrow_value(image) for image in images])
+    monkeypatch.setattr(PageReader, "ends_with_row", lambda *_: False)
+
+    assert_same(images[:1], read_rows(ParquetSource(path), [0]))
+    assert streamed == [0]
+
+
+def test_more_lower_levels_than_there_can_be_are_refused_before_they_are_listed():
+    of_a_billion = _varint_of(1 << 30 << 1) + b"\0"
+
+    with pytest.raises(PageError, match="more lists"):
+        find_lower_levels(memoryview(of_a_billion), 1, 1 << 30, 1000)
+
+
+def test_packed_levels_beyond_the_last_are_not_unpacked():
+    eights = 1 << 18
+    encoded = _varint_of(eights << 1 | 1) + bytes(eights)
+
+    tracemalloc.start()
+    at, _ = find_lower_levels(memoryview(encoded), 1, 1, 1)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert at.tolist() == [0]
+    assert peak < 4 * eights
+
+
+def test_too_many_packed_levels_are_left_to_arrow():
+    eights = 1 << 20
+    encoded = _varint_of(eights << 1 | 1) + bytes(eights)
+
+    with pytest.raises(PageError, match="packed"):
+        find_lower_levels(memoryview(encoded), 1, eights * 8, eights * 8)
+
+
+def _varint_of(value):
+    encoded = b""
+    while value > 127:
+        encoded += bytes([value & 127 | 128])
+        value >>= 7
+    return encoded + bytes([value])
+
+
+def _page_of_numbers(repetition, numbers):
+    """Return the bytes of an uncompressed page of version 1, all of whose numbers are there."""
+    levels = b""
+    for each in (repetition, [1] * len(repetition)):
+        runs = b"".join(_varint_of(1 << 1) + bytes([level]) for level in each)
+        levels += len(runs).to_bytes(4, "little") + runs
+    return levels + np.array(numbers, "<i4").tobytes()
+
+
+@pytest.fixture
+def read_across_pages():
+    """Reads the first of two rows of four numbers each, if sizes are right, from two pages."""
+
+    def read(*repetition):
+        contents = [
+            _page_of_numbers(levels, range(10 * page, 10 * page + len(levels)))
+            for page, levels in enumerate(repetition)
+        ]
+        edges = edges_of(np.array([len(levels) for levels in repetition]))
+        starts = edges_of(np.array([len(content) for content in contents]))
+        pages = [
+            Page(int(start), len(content), len(content), None, len(levels), 0)
+            for start, content, levels in zip(starts, contents, repetition, strict=False)
+        ]
+        group = GroupPages(
+            ChunkPages("uncompressed", None, pages),
+            edges,
+            np.array([0, 4, 8]),
+            np.array([0, 1, 2]),
+            pa.array([{}, {}], pa.struct([])),
+        )
+        file = pa.BufferReader(b"".join(contents))
+        reader = PageReader(file, group, (2, 1), PageMemory())
+        levels = reader.find(0, 4)
+        assert levels.rows.tolist() == [0]
+        numbers = reader.read_numbers(levels, levels.lists, FlatType(1, 17), np.dtype("int32"))
+        return numbers.to_pylist(), reader.ends_with_row(levels)
+
+    return read
+
+
+@pytest.mark.parametrize("pages", [
+    ([0, 2, 2, 2], [0, 2, 2, 2]),
+    ([0, 2, 2], [2, 0, 2, 2, 2]),
+    ([0], [2, 2, 2, 0, 2, 2, 2]),
+    ([0, 2, 2, 2, 0, 2], [2, 2]),
+])  # fmt: skip
+def test_a_page_may_end_within_a_row(read_across_pages, pages):
+    numbers, ends_with_row = read_across_pages(*pages)
+
+    in_pages = [
+        10 * page + at for page, levels in enumerate(pages) for at in range(len(levels))
+    ]
+    assert numbers == [in_pages[:4]]
+    assert ends_with_row
+
+
+def test_a_row_that_goes_on_in_the_next_page_is_no_row_that_ends(read_across_pages):
+    _, ends_with_row = read_across_pages([0, 2, 2, 2], [2, 2, 0, 2])
+
+    assert not ends_with_row
 
 
 def test_fields_come_back_as_they_were():
@@ -376,6 +490,42 @@ def test_any_bytes_are_fields_or_refused(content):
     except ThriftError:
         return
     assert 0 < stop <= len(content)
+
+
+def test_lists_without_end_are_refused():
+    with pytest.raises(ThriftError, match="without end"):
+        read_fields(b"\x19" * 4000)
+
+
+@pytest.mark.parametrize("size", [1 << 31, 1 << 40, 1 << 64])
+def test_sizes_that_no_page_can_have_are_refused(size):
+    header = encode_fields({1: 0, 2: Long(size), 3: 8, 5: {1: 8, 2: 0, 3: 3, 4: 3}})
+    chunk = mock.Mock(
+        file_path="",
+        dictionary_page_offset=None,
+        data_page_offset=4,
+        num_values=8,
+        total_compressed_size=len(header) + 8,
+        total_uncompressed_size=1 << 65,
+    )
+
+    with pytest.raises(PageError, match="impossible numbers"):
+        find_pages(pa.BufferReader(b"PAR1" + header + bytes(8)), chunk)
+
+
+def test_a_dictionary_of_another_encoding_is_left_to_arrow():
+    header = encode_fields({1: 2, 2: 8, 3: 8, 7: {1: 2, 2: 5}})
+    chunk = mock.Mock(
+        file_path="",
+        dictionary_page_offset=4,
+        data_page_offset=20,
+        num_values=8,
+        total_compressed_size=100,
+        total_uncompressed_size=100,
+    )
+
+    with pytest.raises(PageError, match="encoding 5"):
+        find_pages(pa.BufferReader(b"PAR1" + header + bytes(200)), chunk)
 
 
 def test_memory_of_pages_is_used_again():

@@ -10,6 +10,8 @@ __all__ = ["PageError", "find_lower_levels", "read_packed_numbers"]
 
 Integers: TypeAlias = npt.NDArray[np.int64]
 
+_MAX_PACKED = 1 << 22
+"""Writers repeat what is alike: more packed numbers than these are taken apart by Arrow."""
 _MAX_WIDTH = 32
 _MAX_SHIFT = 28
 
@@ -19,7 +21,7 @@ class PageError(Exception):
 
 
 def find_lower_levels(
-    levels: memoryview, max_level: int, num_values: int
+    levels: memoryview, max_level: int, num_values: int, max_lower: int
 ) -> tuple[Integers, Integers]:
     """Return the positions of all levels below the highest, ascending, and these levels.
 
@@ -30,6 +32,7 @@ def find_lower_levels(
         levels: Encoded.
         max_level: The highest there can be; 0 if there are none.
         num_values: How many levels there are.
+        max_lower: How many of them can be below the highest.
 
     Raises:
         PageError: If they make no sense.
@@ -43,6 +46,8 @@ def find_lower_levels(
     if max(runs.repeated.max(initial=0), runs.packed.max(initial=0)) > max_level:
         raise PageError("a level is higher than it can be")
     is_lower = runs.packed < max_level
+    if is_lower.sum() + runs.lengths[runs.repeated < max_level].sum() > max_lower:
+        raise PageError("there are more lists or nulls than there can be")
     positions = [runs.packed_at[is_lower]]
     lower = [runs.packed[is_lower]]
     for run in np.flatnonzero(runs.repeated < max_level).tolist():
@@ -94,7 +99,7 @@ def _read_runs(encoded: memoryview, width: int, num_values: int) -> _Runs:
     """Take runs apart; those of packed numbers are unpacked together, which costs less.
 
     Raises:
-        PageError: If they are cut off.
+        PageError: If they are cut off, or too many are packed.
     """
     if width > _MAX_WIDTH:
         raise PageError(f"numbers of {width} bits")
@@ -103,7 +108,7 @@ def _read_runs(encoded: memoryview, width: int, num_values: int) -> _Runs:
     repeated: list[tuple[int, int, int]] = []
     packed: list[bytes] = []
     packed_at: list[tuple[int, int]] = []
-    at = done = 0
+    at = done = num_packed = 0
     while done < num_values:
         head, at = _read_varint(content, at)
         length = head >> 1
@@ -111,9 +116,13 @@ def _read_runs(encoded: memoryview, width: int, num_values: int) -> _Runs:
         if not length or stop > len(content):
             raise PageError("levels are cut off")
         if head & 1:
-            packed.append(content[at:stop])
-            packed_at.append((done, length * 8))
-            done += length * 8
+            wanted = min(length, (num_values - done + 7) // 8)  # eights; the run may go on
+            num_packed += wanted * 8
+            if num_packed > _MAX_PACKED:
+                raise PageError("too many levels are packed")
+            packed.append(content[at : at + wanted * width])
+            packed_at.append((done, wanted * 8))
+            done += wanted * 8
         else:
             level = int.from_bytes(content[at:stop], "little")
             repeated.append((level, done, min(length, num_values - done)))

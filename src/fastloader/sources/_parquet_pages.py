@@ -21,6 +21,9 @@ _DATA_PAGE, _DICTIONARY_PAGE, _DATA_PAGE_V2 = 0, 2, 3
 _RLE = 3
 _LENGTH_BYTES = 4
 _MAX_PAGES = 1 << 16
+_MAX_NUMBER = (1 << 31) - 1
+"""Of a header."""
+_PLAIN, _PLAIN_DICTIONARY = 0, 2
 
 
 class ChunkMetadata(Protocol):
@@ -205,6 +208,8 @@ def _page_of(header: ThriftFields, at: int) -> Page:
         bare_levels, is_compressed = None, True
         if kind == _DATA_PAGE and (of_kind[3], of_kind[4]) != (_RLE, _RLE):
             raise PageError("levels of an old kind")
+        if kind == _DICTIONARY_PAGE and encoding not in {_PLAIN, _PLAIN_DICTIONARY}:
+            raise PageError(f"a dictionary in the encoding {encoding}")
         if kind == _DATA_PAGE_V2:
             bare_levels, is_compressed = (of_kind[6], of_kind[5]), of_kind.get(7, True)
         checksum = header.get(4)
@@ -220,7 +225,9 @@ def _page_of(header: ThriftFields, at: int) -> Page:
         )
         numbers = [compressed_bytes, uncompressed_bytes, num_values, encoding]
         numbers += bare_levels or ()
-        is_sound = all(isinstance(number, int) and number >= 0 for number in numbers)
+        is_sound = all(
+            isinstance(number, int) and 0 <= number <= _MAX_NUMBER for number in numbers
+        )
         is_sound &= sum(bare_levels or ()) <= min(compressed_bytes, uncompressed_bytes)
     except (KeyError, TypeError, AttributeError) as error:
         raise PageError("a header of a page lacks what it needs") from error

@@ -36,8 +36,8 @@ _NUMBERS = {
     ("FLOAT", "float32"): FlatType(4),
     ("DOUBLE", "float64"): FlatType(5),
 }
-_MAX_KEPT_PIECES = 1 << 18
-"""Chunks or planes of row groups whose places stay in memory: some 50 bytes each."""
+_MAX_KEPT_PLACES = 1 << 18
+"""Of chunks or planes, rows and pages of row groups that stay in memory: some 50 bytes each."""
 _MAX_PAGE_PIXEL_BYTES = 64 << 20
 """A page of few distinct numbers can be as many pixels as its row group: Arrow streams them."""
 _MAX_BYTES_PER_NUMBER = 16
@@ -122,7 +122,7 @@ class PagedPixels:
                 for first, last in self._spans(known, rows, batch_rows):
                     column = self._read_span(pages, known, first, last)
                     yield column, np.arange(first, last + 1)
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowException, OSError, MemoryError) as error:
             raise PageError(str(error)) from error
 
     @property
@@ -142,10 +142,10 @@ class PagedPixels:
             except (PageError, pa.ArrowException, OSError):
                 here.groups[number] = None
         here.groups.move_to_end(number)
-        kept = sum(len(one.pieces) for one in here.groups.values() if one is not None)
-        while kept > _MAX_KEPT_PIECES and len(here.groups) > 1:
+        kept = sum(one.num_kept for one in here.groups.values() if one is not None)
+        while kept > _MAX_KEPT_PLACES and len(here.groups) > 1:
             _, dropped = here.groups.popitem(last=False)
-            kept -= 0 if dropped is None else len(dropped.pieces)
+            kept -= 0 if dropped is None else dropped.num_kept
         known = here.groups[number]
         if known is None:
             raise PageError("this row group cannot be read by page")
@@ -229,7 +229,8 @@ class PagedPixels:
             is_piece = np.isin(levels.lists, levels.missing, assume_unique=True, invert=True)
             lists = levels.lists[is_piece]
             found = np.searchsorted(lists, group.row_edges[first : last + 2])
-            if not np.array_equal(found, edges):
+            # Unlike the numbers of chunks, sizes of images are not of the file's own structure.
+            if not np.array_equal(found, edges) or not pages.ends_with_row(levels):
                 raise PageError("chunks or planes begin elsewhere than expected")
             pixels = pages.read_numbers(levels, lists, self._flat_type(), self._dtype)
         pieces = group.pieces[group.piece_edges[first] : group.piece_edges[last + 1]]

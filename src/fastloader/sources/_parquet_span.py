@@ -1,6 +1,6 @@
 """Levels and values of some rows, from the pages of a Parquet row group that hold them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -10,7 +10,11 @@ import pyarrow as pa
 from fastloader.sources._arrow_buffers import numpy_dtype
 from fastloader.sources._page_memory import PageMemory
 from fastloader.sources._parquet_flat import EncodedValues, FlatType, decode_values
-from fastloader.sources._parquet_levels import PageError, find_lower_levels
+from fastloader.sources._parquet_levels import (
+    PageError,
+    find_lower_levels,
+    read_packed_numbers,
+)
 from fastloader.sources._parquet_pages import ChunkPages, Page, PageContent, read_page
 from fastloader.sources._parquet_values import ByteValues, byte_values, plain_values
 
@@ -32,6 +36,13 @@ class GroupPages:
     """Number of the first chunk or plane of each row, and last how many there are."""
     pieces: pa.StructArray
     """Their fields but for the pixels."""
+    begins_row: dict[int, bool] = field(default_factory=dict)
+    """Whether a page begins with a row, by its number, of those that were looked at."""
+
+    @property
+    def num_kept(self) -> int:
+        """Places that are kept: of pages, rows and pieces."""
+        return len(self.pages.pages) + len(self.row_edges) + len(self.pieces)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,15 +105,21 @@ class PageReader:
         for old in [number for number in self._contents if number < first]:
             self._contents.pop(old).blocks.give_back()
             self._bytes.pop(old, None)
+            self._missing.pop(old, None)
         max_repetition, max_definition = self._max_levels
+        most = len(self._group.row_edges) + len(self._group.pieces)
         rows, lists, missing = [], [], []
         for number in range(first, last + 1):
             page = self._group.pages.pages[number]
             content = self._content(number, page)
-            at, levels = find_lower_levels(content.repetition, max_repetition, page.num_values)
+            at, levels = find_lower_levels(
+                content.repetition, max_repetition, page.num_values, most
+            )
             rows.append(edges[number] + at[levels == 0])
             lists.append(edges[number] + at)
-            nothing, _ = find_lower_levels(content.definition, max_definition, page.num_values)
+            nothing, _ = find_lower_levels(
+                content.definition, max_definition, page.num_values, most
+            )
             self._missing[number] = edges[number] + nothing
             missing.append(self._missing[number])
         all_missing = np.concatenate(missing)
@@ -115,6 +132,34 @@ class PageReader:
             int(edges[first]),
             int((all_missing < start).sum()),
         )
+
+    def ends_with_row(self, levels: Levels) -> bool:
+        """Tell whether a row begins after these levels, where that is the first of a page.
+
+        The pages that were read tell it for any other place. A page of version 1 may begin
+        within a row.
+
+        Args:
+            levels: Where the rows are.
+
+        Raises:
+            PageError: If the next page makes no sense.
+        """
+        edges, known = self._group.page_edges, self._group.begins_row
+        number = levels.pages.stop
+        if levels.stop != edges[number] or levels.stop == edges[-1]:
+            return True
+        while edges[number + 1] == levels.stop:  # without any values
+            number += 1
+        if number not in known:
+            page = self._group.pages.pages[number]
+            if page.bare_levels is None:
+                encoded = self._content(number, page).repetition
+            else:
+                encoded = memoryview(self._file.read_at(page.bare_levels[0], page.at))
+            width = self._max_levels[0].bit_length()
+            known[number] = bool(read_packed_numbers(encoded, width, 1)[0] == 0)
+        return known[number]
 
     def read_numbers(
         self, levels: Levels, lists: Integers, kind: FlatType, dtype: np.dtype[Any]

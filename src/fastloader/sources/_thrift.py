@@ -85,7 +85,7 @@ class _Reader:
             case 8:
                 value = self._bytes(self._varint())
             case 9 | 10:
-                value = self._list(depth)
+                value = self._list(depth + 1)
             case 12:
                 value = self.fields(depth + 1)
             case _:
@@ -93,6 +93,13 @@ class _Reader:
         return value
 
     def _list(self, depth: int) -> list[Any]:
+        """Return the items of a list.
+
+        Raises:
+            ThriftError: If lists lie in each other too deep.
+        """
+        if depth > _MAX_DEPTH:
+            raise ThriftError("its lists lie in each other without end")
         head = self._byte()
         count = head >> 4 if head >> 4 != 15 else self._varint()
         return [self._item(head & 15, depth) for _ in range(self._checked(count))]
