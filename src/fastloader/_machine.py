@@ -23,6 +23,7 @@ __all__ = [
     "read_available_bytes",
     "read_machine",
     "read_shared_bytes",
+    "read_total_bytes",
 ]
 
 _LOCAL_WORLD_SIZE = (
@@ -203,6 +204,14 @@ def _read_available_elsewhere() -> int:
         return int(psutil.virtual_memory().available)
     except OSError:  # Linux without /proc; what could be freed for others does not count then
         return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def read_total_bytes() -> int:
+    """Return the memory of the whole machine, whatever part of it may be used."""
+    try:
+        return int(psutil.virtual_memory().total)
+    except OSError:  # Linux without /proc
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def read_shared_bytes(folder: Path = Path("/dev/shm")) -> int | None:  # noqa: S108 - not to write to

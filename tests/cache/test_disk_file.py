@@ -2,6 +2,7 @@
 
 import errno
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -96,6 +97,21 @@ def test_a_folder_that_cannot_be_written_to_is_an_error_that_says_what_to_do(tmp
 
     with pytest.raises(SharedMemoryError, match=r"cache_dir=.*FASTLOADER_CACHE_DIR"):
         open_file(tmp_path / "file" / "a.pixels")
+
+
+def test_a_limit_of_the_length_of_files_names_the_file_and_leaves_nothing(tmp_path):
+    resource = pytest.importorskip("resource")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, limits[1]))
+    try:
+        with pytest.raises(SharedMemoryError, match=r"a\.pixels cannot be made .*cache_dir="):
+            open_file(tmp_path / "a.pixels", num_bytes=2 << 20)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)
+
+    assert not list(tmp_path.glob("*.pixels*"))
 
 
 def test_a_source_keeps_its_file_name(tmp_path, monkeypatch):

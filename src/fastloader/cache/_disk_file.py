@@ -139,7 +139,7 @@ def _create(path: Path, header: bytes, num_bytes: int) -> MemoryFile:
     file = MemoryFile(descriptor)
     try:
         file.write(0, memoryview(header))
-        file.resize(num_bytes)
+        os.truncate(descriptor, num_bytes)
         _reserve(descriptor, num_bytes)
         os.fsync(descriptor)
         Path(temporary).replace(path)

@@ -2,10 +2,10 @@
 
 import signal
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
-import psutil
-
+from fastloader._machine import read_available_bytes, read_total_bytes
 from fastloader.engine._wording import name_samples
 
 __all__ = ["describe_death"]
@@ -46,12 +46,11 @@ def _how(exit_code: int | None) -> str:
 def _likely_cause(exit_code: int | None) -> str:
     number = -exit_code if exit_code is not None and exit_code < 0 else 0
     if number in _MEMORY_SIGNALS:
-        memory = psutil.virtual_memory()
         return (
             "The likely cause is that memory ran out and the system ended the process: "
-            f"{memory.available / 1e9:.1f} GB of {memory.total / 1e9:.1f} GB are free now, "
-            "and a container may have a lower limit. Lower num_workers, prefetch_factor or "
-            "batch_size, or keep the dataset in arrays, which workers share, rather than in "
+            f"{read_available_bytes(Path('/')) / 1e9:.1f} GB can be had now, of "
+            f"{read_total_bytes() / 1e9:.1f} GB of the machine. Lower num_workers, "
+            "prefetch_factor or batch_size, or keep the dataset in arrays, which workers share, rather than in "
             "lists of Python objects, which they copy."
         )
     if number in _CRASH_SIGNALS:

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-import psutil
 import torch
 
-from fastloader._machine import Machine, read_machine, read_shared_bytes
+from fastloader._machine import Machine, read_machine, read_shared_bytes, read_total_bytes
 from fastloader.cache._disk_file import default_cache_folder
 
 __all__ = ["MachineFinding", "MachineReport", "check_machine"]
@@ -81,7 +80,7 @@ def check_machine() -> MachineReport:
     return MachineReport((
         _check_cpus(machine),
         _check_threads(machine.rank_cpus, torch.get_num_threads(), os.environ),
-        _check_memory(machine.available_bytes, psutil.virtual_memory().total),
+        _check_memory(machine.available_bytes, read_total_bytes()),
         _check_shared_memory(machine.has_memory_files, read_shared_bytes()),
         _check_open_files(machine.max_open_files),
         _check_start_method(machine),
