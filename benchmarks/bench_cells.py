@@ -8,7 +8,9 @@ Method: each cell is two loaders. After a pass to warm up they make short passes
     pair of passes is compared; pairs go on until the middle one is known to lie on one side of
     the bound (an interval of 94 % or more, from the ranks of the pairs), or the cell's time is over.
     Without workers a pass is timed as a whole. With workers its clock starts when the batches
-    have come that were made ahead, so that only what goes on for hours is compared.
+    have come that were made ahead, and stops as many before the last, so that only what goes on for
+    hours is compared: a thread of stock's workers sends a batch while they compute the next one,
+    milliseconds later, but the last ones at once.
 Result: a cell is "behind" if it has under 0.95 of stock's rate where stock's batch takes over
     0.3 ms, or takes over 60 us more than stock elsewhere; "open" if it may be either.
 Losing cases: those printed. Batches that compute for over 0.1 s are left out, since what a loader
@@ -142,22 +144,20 @@ class Contest:
             options["persistent_workers"] = True
         self._num_ahead = (AHEAD_TINY if cell.is_tiny else AHEAD) * cell.num_workers
         # Before workers get their copies of it.
-        self._dataset.length = (self.num_batches + self._num_ahead) * cell.batch_size
+        num_in_all = self.num_batches + 2 * self._num_ahead
+        self._dataset.length = num_in_all * cell.batch_size
         self.stock: Any = DataLoader(self._dataset, cell.batch_size, **options)
         self.fast: Any = FastLoader(self._dataset, cell.batch_size, **options)
 
     def measure(self, loader: Any) -> Pass:
         """Take a pass over a loader."""
-        before, started = tree_cost(), time.perf_counter()
-        for number, _ in enumerate(loader, 1):
-            if number == self._num_ahead:
-                started = time.perf_counter()
-        wall = time.perf_counter() - started
+        before, came = tree_cost(), [time.perf_counter()]
+        came += [time.perf_counter() for _ in loader]
+        ended = time.perf_counter()
         cpu = (tree_cost() - before).cpu_seconds
-        return Pass(
-            wall / self.num_batches * 1e6,
-            cpu / (self.num_batches + self._num_ahead) * 1e6,
-        )
+        first = self._num_ahead
+        last = came[first + self.num_batches] if first else ended
+        return Pass((last - came[first]) / self.num_batches * 1e6, cpu / (len(came) - 1) * 1e6)
 
     def measure_pair(self, number: int) -> Pair:
         """Take a pass over each, every other time the other way around."""
