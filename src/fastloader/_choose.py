@@ -262,10 +262,8 @@ def _choose_prefetch_factor(given: GivenOptions, has_workers: bool) -> tuple[int
         suggestion = _suggestion(given, "prefetch_factor")
         if suggestion is not None and suggestion[0] is not None:
             return suggestion
-        return (
-            2,
-            "one batch under way and one ready for each worker, up to 8 while they are tiny",
-        )
+        reason = "one batch under way and one ready for each worker, more while they are tiny"
+        return 2, f"{reason} or take unlike times"
     return given.prefetch_factor, GIVEN  # type: ignore[return-value]
 
 

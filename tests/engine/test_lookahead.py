@@ -2,13 +2,15 @@
 
 import pytest
 
-from fastloader.engine._lookahead import Lookahead
+from fastloader.engine._depth import BATCHES_BETWEEN_LOOKS, MOST_TIMES, Depth
+from fastloader.engine._lookahead import DEEP_SHARE, Lookahead
 
 TINY = (1e-4, 1e-4, 1000)
+SLOW = (0.01, 0.01, 1000)
 
 
 def after(batches, prefetch_factor=2, *, budget_bytes=1 << 40, may_deepen=True):
-    lookahead = Lookahead(prefetch_factor, budget_bytes, may_deepen=may_deepen)
+    lookahead = Lookahead(prefetch_factor, budget_bytes, Depth() if may_deepen else None)
     for batch in batches:
         lookahead.note_batch(*batch)
     return lookahead
@@ -48,3 +50,39 @@ def test_half_of_the_tiny_batches_are_asked_for_at_once(num_under_way, is_due):
 def test_others_are_asked_for_one_by_one():
     assert after([]).is_due(3, 4)
     assert not after([]).is_due(4, 4)
+
+
+def note_slow(lookahead, idle_share):
+    for _ in range(BATCHES_BETWEEN_LOOKS):
+        lookahead.note_idle(idle_share * SLOW[0])
+        lookahead.note_batch(*SLOW)
+
+
+def test_more_batches_are_made_ahead_as_long_as_workers_stand_idle_behind_a_slow_one():
+    lookahead = after([])
+    limits = []
+    for _ in range(4):
+        note_slow(lookahead, 0.2)
+        limits.append(lookahead.limit(2, 1 << 20))
+
+    assert limits == [8, 16, 16, 16]
+    assert limits[-1] == MOST_TIMES * 4
+
+
+def test_no_more_are_made_ahead_where_workers_are_hardly_ever_idle():
+    lookahead = after([])
+    note_slow(lookahead, 0.01)
+    assert lookahead.limit(2, 1 << 20) == 4
+
+
+def test_a_number_that_was_chosen_stays_though_workers_stand_idle():
+    lookahead = after([], may_deepen=False)
+    note_slow(lookahead, 0.2)
+    assert lookahead.limit(2, 1 << 20) == 4
+
+
+@pytest.mark.parametrize(("affordable", "limit"), [(6, 6), (3, 4)])
+def test_what_is_made_further_ahead_takes_a_part_of_the_memory(affordable, limit):
+    lookahead = after([], budget_bytes=DEEP_SHARE * affordable << 20)
+    note_slow(lookahead, 0.2)
+    assert lookahead.limit(2, 1 << 20) == limit

@@ -457,6 +457,20 @@ def test_without_order_a_slow_batch_holds_nobody_up(open_pool):
     assert 0 not in batches[0]
 
 
+@pytest.mark.parametrize("may_deepen", [True, False])
+def test_more_is_made_ahead_where_workers_stand_idle_behind_slow_batches(open_pool, may_deepen):
+    class Uneven(Images):
+        def __getitem__(self, index):
+            time.sleep(0.03 if index % 32 == 0 else 0)
+            return index
+
+    pool = open_pool(Uneven())
+
+    batches_of(start(pool, in_fours(256), may_deepen=may_deepen))
+
+    assert (pool.depth.times > 1) is may_deepen
+
+
 def test_an_iterable_dataset_is_shared_out(open_pool):
     pool = open_pool(Stream(20))
 

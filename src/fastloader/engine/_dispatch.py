@@ -42,7 +42,9 @@ class Dispatch:
         """Replies that came before the pass began; to be taken once it has."""
         self._unsent: dict[int, list[Task]] = {}  # by worker
         self.lookahead = Lookahead(
-            options.prefetch_factor, options.budget_bytes, may_deepen=options.may_deepen
+            options.prefetch_factor,
+            options.budget_bytes,
+            pool.depth if options.may_deepen else None,
         )
         head_start = self._take_head_start()
         self.turns = self._make_turns() if head_start is None else head_start.turns
@@ -109,6 +111,10 @@ class Dispatch:
     def num_kept(self) -> int:
         """Return how many slots the next batches, or the next pass, will need again."""
         return self._limit() + self._options.num_held + self._pool.num_live
+
+    def num_idle(self) -> int:
+        """Return how many workers have nothing to do, though there are more batches to make."""
+        return 0 if self.is_ended else self.turns.num_idle()
 
     def cancel(self) -> None:
         """Cancel the tasks that are under way and take their slots back."""

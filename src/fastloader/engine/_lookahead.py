@@ -2,6 +2,8 @@
 
 import warnings
 
+from fastloader.engine._depth import Depth
+
 __all__ = ["Lookahead"]
 
 
@@ -11,6 +13,7 @@ TINY_BYTES = 1 << 16
 FEWEST_QUICK = 8
 MANY = 8
 FEWEST_TO_GROUP = 4
+DEEP_SHARE = 4  # of the memory that there is; deeper ones take no more than this part of it
 
 
 class Lookahead:
@@ -23,15 +26,16 @@ class Lookahead:
     Args:
         prefetch_factor: Batches ahead for each worker.
         budget_bytes: Of memory that all of them may take.
-        may_deepen: Whether there may be more of tiny ones.
+        depth: How many more there may be where batches take unlike times; None if there may be no
+            more, of tiny ones neither.
     """
 
     def __init__(
-        self, prefetch_factor: int, budget_bytes: int, *, may_deepen: bool = False
+        self, prefetch_factor: int, budget_bytes: int, depth: Depth | None = None
     ) -> None:
         self._prefetch_factor = prefetch_factor
         self._budget_bytes = budget_bytes
-        self._may_deepen = may_deepen
+        self._depth = depth
         self._was_told = False
         self._num_quick = 0  # lately
 
@@ -42,9 +46,20 @@ class Lookahead:
             and busy_seconds < QUICK_SECONDS
             and size_bytes <= TINY_BYTES
         )
+        if self._depth is not None:
+            self._depth.note_batch(busy_seconds)
         # One that was disturbed changes nothing, two in a row do.
         lately = self._num_quick + 1 if is_quick else self._num_quick // 2
         self._num_quick = min(lately, 2 * FEWEST_QUICK)
+
+    def note_idle(self, worker_seconds: float) -> None:
+        """Note for how long workers had no task, though there were more, while a batch was waited for.
+
+        Args:
+            worker_seconds: Of all of them together.
+        """
+        if self._depth is not None:
+            self._depth.note_idle(worker_seconds)
 
     def is_due(self, num_under_way: int, limit: int) -> bool:
         """Return whether it is time to ask for more batches.
@@ -77,7 +92,8 @@ class Lookahead:
         wanted = self._ahead() * num_workers
         affordable = self.affordable(slot_bytes)
         if affordable >= wanted:
-            return wanted
+            deeper = wanted if self._depth is None else self._depth.times * wanted
+            return max(wanted, min(deeper, affordable // DEEP_SHARE))
         if affordable < num_workers and not self._was_told:
             self._was_told = True
             warnings.warn(
@@ -90,5 +106,5 @@ class Lookahead:
         return max(1, affordable)
 
     def _ahead(self) -> int:
-        deepens = self._may_deepen and self._num_quick >= FEWEST_QUICK
+        deepens = self._depth is not None and self._num_quick >= FEWEST_QUICK
         return max(MANY, self._prefetch_factor) if deepens else self._prefetch_factor

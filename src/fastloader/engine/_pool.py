@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from fastloader._busy_clock import read_queued
 from fastloader.engine._at_exit import end_at_exit
+from fastloader.engine._depth import Depth
 from fastloader.engine._fetch import FetchPlan
 from fastloader.engine._hazards import warn_of_hazards
 from fastloader.engine._launch import inherited_launch, pickled_launch
@@ -80,6 +81,8 @@ class WorkerPool:
         """What the workers' copies of a `LiveDataset` were last told."""
         self.head_start: HeadStart | None = None
         """Of the run that begins next."""
+        self.depth = Depth()
+        """How many more batches are made ahead than usual, where that is automatic."""
         self.is_predictable = True
         """False once a head start was not what its run began with."""
         self._owner_pid = os.getpid()

@@ -184,10 +184,12 @@ class PoolRun:
         self._handle(events)
 
     def _wait(self, seconds: float) -> list[Event]:
+        num_idle = self._tasks.num_idle()
         began = time.monotonic()
         events = self._pool.wait(min(seconds, self._team.longest_wait_seconds))
         waited = time.monotonic() - began
         self.counters.waited_seconds += waited
+        self._tasks.lookahead.note_idle(num_idle * waited)
         self._team.note_wait(waited, is_last=self._tasks.is_ended)
         return events
 

@@ -23,7 +23,7 @@ class RunOptions:
     in_order: bool
     prefetch_factor: int
     may_deepen: bool
-    """Whether more batches may be made ahead while they are tiny."""
+    """Whether more batches may be made ahead while they are tiny, or take unlike times."""
     is_iterable: bool
     drop_last: bool
     timeout_seconds: float

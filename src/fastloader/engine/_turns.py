@@ -64,6 +64,10 @@ class Turns:
         """Return whether a worker has no task."""
         return not self._loads[worker]
 
+    def num_idle(self) -> int:
+        """Return how many of those that get tasks have none."""
+        return self._loads[: self.num_open].count(0)
+
     def is_done(self, worker: int) -> bool:
         """Return whether a worker has nothing more to do in this run."""
         return worker in self._ended and not self._loads[worker]

@@ -1,0 +1,41 @@
+"""How far ahead workers must be for none of them to stand idle behind a slow batch."""
+
+__all__ = ["Depth"]
+
+BATCHES_BETWEEN_LOOKS = 16
+IDLE_SHARE = 0.04  # of the time of workers at work
+MOST_TIMES = 4
+
+
+class Depth:
+    """Lets more batches be made ahead, where they take unlike times.
+
+    Batches come in order. While one takes long the others go on with those after it, until as many
+    are under way as there may be: then they stand idle, though there is work.
+    """
+
+    def __init__(self) -> None:
+        self.times = 1
+        """As many times as many as usual may be ahead."""
+        self._num_batches = 0
+        self._busy_seconds = 0.0
+        self._idle_seconds = 0.0
+
+    def note_idle(self, worker_seconds: float) -> None:
+        """Note for how long workers had no task, though there were more, while a batch was waited for.
+
+        Args:
+            worker_seconds: Of all of them together.
+        """
+        self._idle_seconds += worker_seconds
+
+    def note_batch(self, busy_seconds: float) -> None:
+        """Note a batch, and the time that a worker spent on it."""
+        self._busy_seconds += busy_seconds
+        self._num_batches += 1
+        if self._num_batches < BATCHES_BETWEEN_LOOKS:
+            return
+        if self._idle_seconds > IDLE_SHARE * self._busy_seconds:
+            self.times = min(2 * self.times, MOST_TIMES)
+        self._num_batches = 0
+        self._busy_seconds = self._idle_seconds = 0.0
