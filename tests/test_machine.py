@@ -247,3 +247,16 @@ def test_memory_is_known_on_a_machine_without_proc(tmp_path, monkeypatch):
     available = read_available_bytes(tmp_path)
 
     assert 0 < available < 1 << 50
+
+
+def test_limits_of_groups_are_looked_for_once_and_free_memory_is_read_each_time(system):
+    group = "sys/fs/cgroup/user/job/memory"
+    root = system({
+        **VERSION_2,
+        f"{group}.max": f"{8 * GB}\n",
+        f"{group}.current": f"{5 * GB}\n",
+    })
+    before = read_available_bytes(root)
+    system({"proc/self/mountinfo": "", f"{group}.current": f"{6 * GB}\n"})
+
+    assert (before, read_available_bytes(root)) == (3 * GB, 2 * GB)

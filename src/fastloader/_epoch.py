@@ -8,7 +8,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 import torch
-from torch.utils.data import IterableDataset, default_collate
+from torch.utils.data import BatchSampler, IterableDataset, default_collate
 
 from fastloader._buffers import BufferPool
 from fastloader._crew import Crew
@@ -16,6 +16,7 @@ from fastloader._direct_reading import DirectReading
 from fastloader._epochs import BegunEpoch
 from fastloader._isolation import DrawingHabits
 from fastloader._iterator import LoaderIterator
+from fastloader._lengths import length_if_known
 from fastloader._loader_facts import LoaderFacts
 from fastloader._plain_code import has_plain_collate, is_plain
 from fastloader._position import EpochPosition, MapPosition
@@ -141,7 +142,12 @@ class EpochOpener:
 
         run: BatchStream
         if may_wait and is_inert:
-            run = BegunHereRun(InProcessRun(maker, begun.order.batches, deliveries), start)
+            length = length_if_known(index_sampler(loader))
+            run = BegunHereRun(
+                InProcessRun(maker, begun.order.batches, deliveries),
+                start,
+                None if length is None else length - begun.position.num_batches,
+            )
         else:
             run = start()
         return _iterator(
@@ -206,7 +212,14 @@ def _source_counter(
 ) -> Callable[[], Mapping[str, SourceCount]]:
     """Return what tells of a mixture what each source has given in this pass."""
     sampler = loader.batch_sampler
-    if not isinstance(sampler, CountsSources) or not isinstance(position, MapPosition):
+    is_torchs = (
+        type(sampler) is BatchSampler
+    )  # nearly always, and quicker to tell than the rest
+    if (
+        is_torchs
+        or not isinstance(sampler, CountsSources)
+        or not isinstance(position, MapPosition)
+    ):
         return dict
 
     def count() -> dict[str, SourceCount]:

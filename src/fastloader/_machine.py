@@ -5,7 +5,7 @@ import os
 import shutil
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -13,6 +13,9 @@ from pathlib import Path
 import psutil
 import torch
 from torch.utils.data import get_worker_info
+
+from fastloader._control_groups import read_free_bytes, read_quota_cpus
+from fastloader._system_files import read_field, read_text
 
 if sys.platform != "win32":
     import resource
@@ -96,7 +99,12 @@ def read_machine(
     environment = os.environ if environment is None else environment
     affinity_cpus = _count_affinity_cpus()
     task_cpus = _first_number(environment, ("SLURM_CPUS_PER_TASK",), default=affinity_cpus)
-    granted_cpus = max(1, min(affinity_cpus, task_cpus, _read_quota_cpus(root)))
+    top = _without_slash(root)
+    quota_cpus = read_quota_cpus(top)
+    granted_cpus = min(affinity_cpus, task_cpus)
+    if quota_cpus is not None:
+        granted_cpus = min(granted_cpus, int(quota_cpus))
+    granted_cpus = max(1, granted_cpus)
     local_world_size = max(1, _first_number(environment, _LOCAL_WORLD_SIZE, default=1))
     process = multiprocessing.current_process()
     # get_start_method() would fix the global method; its first use belongs to the user.
@@ -113,7 +121,7 @@ def read_machine(
         is_worker=get_worker_info() is not None,
         start_method=method or methods[0],
         start_methods=methods,
-        num_threads=_count_threads(root),
+        num_threads=_count_threads(top),
         is_main_importable=_is_main_importable(),
         has_memory_files=hasattr(os, "memfd_create"),
         fork_hazard=detect_fork_hazard(),
@@ -165,38 +173,19 @@ def _count_affinity_cpus() -> int:
     return os.cpu_count() or 1  # noqa: TID251 - the module that may
 
 
-def _read_quota_cpus(root: Path) -> int:
-    quotas = [_read_cpu_quota(group) for group in _control_groups(root, "cpu")]
-    return int(min((quota for quota in quotas if quota is not None), default=sys.maxsize))
-
-
-def _read_cpu_quota(group: Path) -> float | None:
-    """Return the CPUs' worth of time a control group gets, None without a limit."""
-    words = _read_text(group / "cpu.max").split()  # version 2: "max 100000" or "50000 100000"
-    if not words:
-        quota = _read_text(group / "cpu.cfs_quota_us").strip()  # version 1: -1 is no limit
-        words = [quota, _read_text(group / "cpu.cfs_period_us").strip()]
-    if all(word.isdecimal() and int(word) > 0 for word in words):
-        return int(words[0]) / int(words[1])
-    return None
-
-
-def read_available_bytes(root: Path) -> int:
+def read_available_bytes(root: Path = Path("/")) -> int:
     """Return the memory that can still be had, bounded by the limits of control groups.
 
     Args:
         root: Where the file systems ``proc`` and ``sys`` are mounted.
     """
-    available = _read_field(root / "proc/meminfo", "MemAvailable:")
+    top = _without_slash(root)
+    available = read_field(f"{top}/proc/meminfo", "MemAvailable:")
     if available is None:
         available = _read_available_elsewhere()
     else:
         available *= 1024
-    for group in _control_groups(root, "memory"):
-        free = _read_free_bytes(group, available)
-        if free is not None:
-            available = min(available, free)
-    return max(0, available)
+    return max(0, read_free_bytes(top, available))
 
 
 def _read_available_elsewhere() -> int:
@@ -223,59 +212,6 @@ def read_shared_bytes(folder: Path = Path("/dev/shm")) -> int | None:  # noqa: S
     return shutil.disk_usage(folder).free if folder.is_dir() else None
 
 
-def _read_free_bytes(group: Path, enough: int) -> int | None:
-    """Return what a control group may still take, or so much that is enough; None without a limit."""
-    for limit_name, usage_name, cache_name in (
-        ("memory.max", "memory.current", "inactive_file"),
-        ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
-    ):
-        limit = _read_text(group / limit_name).strip()
-        usage = _read_text(group / usage_name).strip()
-        if limit.isdecimal() and usage.isdecimal():
-            free = int(limit) - int(usage)
-            if free < enough:
-                # Cached file pages count as used but are given up on demand. The system adds them up
-                # when it is asked, which takes a tenth of a millisecond.
-                free += _read_field(group / "memory.stat", cache_name) or 0
-            return free
-    return None
-
-
-def _control_groups(root: Path, controller: str) -> Iterator[Path]:
-    """Yield the folders of all control groups of this process, versions 1 and 2, outward.
-
-    A limit of an outer group binds as well. See cgroups(7) and proc_pid_mountinfo(5).
-    """
-    mounts = _control_group_mounts(root, controller)
-    for line in _read_text(root / "proc/self/cgroup").splitlines():
-        _, controllers, path = line.split(":", 2)
-        version = 1 if controllers else 2
-        if version == 1 and controller not in controllers.split(","):
-            continue
-        for mount_version, mount_root, mount_point in mounts:
-            if mount_version != version:
-                continue
-            # In a container the mount may start at the container's own group.
-            inside = Path(path.removeprefix(mount_root.rstrip("/")).lstrip("/"))
-            folder = root / mount_point.lstrip("/")
-            for group in (inside, *inside.parents):
-                yield folder / group
-
-
-@cache
-def _control_group_mounts(root: Path, controller: str) -> list[tuple[int, str, str]]:
-    """Return version, root within the hierarchy and mount point of each, which stay as they are."""
-    found = []
-    for line in _read_text(root / "proc/self/mountinfo").splitlines():
-        mount, _, file_system = line.partition(" - ")
-        words, system = mount.split(), file_system.split()
-        if system[:1] == ["cgroup2"]:
-            found.append((2, words[3], words[4]))
-        elif system[:1] == ["cgroup"] and controller in system[2].split(","):
-            found.append((1, words[3], words[4]))
-    return found
-
-
 def _detect_accelerator() -> str | None:
     accelerator = torch.accelerator.current_accelerator()
     # Counting asks the driver's management library; is_available() would initialise CUDA,
@@ -285,21 +221,27 @@ def _detect_accelerator() -> str | None:
     return accelerator.type
 
 
-def _count_threads(root: Path) -> int:
+def _count_threads(root: str) -> int:
     """Count the threads that may hold a lock which a forked child would wait for for ever."""
-    ours = {thread.native_id for thread in threading.enumerate()}
-    names = [
-        thread.name
-        for thread in threading.enumerate()
-        if thread is not threading.current_thread() and thread is not threading.main_thread()
-    ]
-    process_name = _read_text(root / "proc/self/comm")
-    for task in (root / "proc/self/task").glob("*"):
-        name = _read_text(task / "comm")
-        # A thread that nobody named bears the process's name: OpenMP's and BLAS's do.
-        if name and name != process_name and int(task.name) not in ours:
+    threads = threading.enumerate()
+    ours = {str(thread.native_id) for thread in threads}
+    here = {threading.current_thread(), threading.main_thread()}
+    names = [thread.name for thread in threads if thread not in here]
+    others = [task for task in _read_tasks(root) if task not in ours]
+    # A thread that nobody named bears the process's name: OpenMP's and BLAS's do.
+    unnamed = {"", read_text(f"{root}/proc/self/comm")} if others else set()
+    for task in others:
+        name = read_text(f"{root}/proc/self/task/{task}/comm")
+        if name not in unnamed:
             names.append(name)
     return sum(not name.startswith(_HARMLESS_THREADS) for name in names)
+
+
+def _read_tasks(root: str) -> list[str]:
+    try:
+        return os.listdir(f"{root}/proc/self/task")  # noqa: PTH208
+    except OSError:
+        return []
 
 
 def _is_main_importable() -> bool:
@@ -307,21 +249,14 @@ def _is_main_importable() -> bool:
     path = getattr(sys.modules["__main__"], "__file__", None)
     if path is None or multiprocessing.parent_process() is not None:
         return True  # an interactive session, or a child that has imported it already
-    text = _read_text(Path(path))
+    return _is_guarded(path)
+
+
+@cache
+def _is_guarded(path: str) -> bool:
+    text = read_text(path)
     return not text or "__name__" in text
 
 
-def _read_text(path: Path) -> str:
-    try:
-        return path.read_bytes().decode(errors="replace")  # quicker than reading text
-    except OSError:
-        return ""
-
-
-def _read_field(path: Path, name: str) -> int | None:
-    """Return the number after `name` in a file of names and numbers."""
-    for line in _read_text(path).splitlines():
-        words = line.split()
-        if len(words) > 1 and words[0] == name:
-            return int(words[1])
-    return None
+def _without_slash(root: Path) -> str:
+    return str(root).rstrip("/")

@@ -4,11 +4,12 @@ import builtins
 import dis
 import inspect
 import math
+from collections.abc import Iterator
 from functools import lru_cache
 from itertools import chain
 from operator import attrgetter
-from types import CodeType, FunctionType, ModuleType, NoneType
-from typing import Any
+from types import CodeType, FunctionType, GetSetDescriptorType, ModuleType, NoneType
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -124,12 +125,12 @@ def is_plain(dataset: Any) -> bool:
         dataset: Map-style dataset, whose indices are plain.
     """
     kind = type(dataset)
-    function = inspect.getattr_static(kind, "__getitem__", None)
+    function, several = _of_class(kind, "__getitem__"), _of_class(kind, "__getitems__")
     if (
         not isinstance(function, FunctionType)
-        or inspect.getattr_static(kind, "__getitems__", None) is not None
-        or inspect.getattr_static(kind, "__getattribute__") is not _PLAIN_LOOKUP
-        or inspect.getattr_static(dataset, "__dict__", None) is None
+        or (several is not _UNKNOWN and several is not None)
+        or _of_class(kind, "__getattribute__") is not _PLAIN_LOOKUP
+        or type(_of_class(kind, "__dict__")) is not GetSetDescriptorType
         or torch.get_default_device().type != "cpu"
     ):
         return False
@@ -177,32 +178,19 @@ class _Reader:
         if (id(function), is_method) in self._seen:
             return
         self._seen.add((id(function), is_method))
-        code = function.__code__
-        _require(not code.co_flags & _UNUSUAL and not code.co_freevars and not code.co_cellvars)
+        lookups = _lookups(function.__code__, is_method)
+        if lookups is None:
+            raise _NotPlainError
         for default in (
             *(function.__defaults__ or ()),
             *(function.__kwdefaults__ or {}).values(),
         ):
             self._require_plain(default)
-        owner = code.co_varnames[0] if is_method and code.co_argcount else None
-        known: Any = _UNKNOWN
-        before: Any = None
-        for step in _steps(code):
-            is_attribute = step.opname in {"LOAD_ATTR", "LOAD_METHOD"}
-            if is_attribute and not step.is_jump_target:
-                known = self._attribute(known, step.argval)
-                continue
+        for start, attributes in lookups:
+            known = self._dataset if start is None else _global(function, start)
+            for name in attributes:
+                known = self._attribute(known, name)
             self._use(known)
-            known = _UNKNOWN
-            if is_attribute:
-                _require(step.argval in _ATTRIBUTES)
-            elif step.opname == "LOAD_GLOBAL":
-                known = _global(function, step.argval)
-            else:
-                _require_harmless(step, code.co_consts, before)
-                if owner is not None and _loads(step, owner):
-                    known = self._dataset
-            before = step.argval
 
     def _attribute(self, known: Any, name: str) -> Any:
         if known is self._dataset:
@@ -217,7 +205,7 @@ class _Reader:
 
     def _own(self, name: str) -> Any:
         """Return an attribute of the dataset that is found without running code."""
-        of_class = inspect.getattr_static(type(self._dataset), name, _UNKNOWN)
+        of_class = _of_class(type(self._dataset), name)
         own = vars(self._dataset)
         if of_class is _UNKNOWN:
             _require(name in own)
@@ -255,9 +243,61 @@ class _Reader:
                 self._require_plain(part, depth + 1)
 
 
+class _Lookup(NamedTuple):
+    """What code looks up before it uses it, such as ``self.table.shape`` or ``torch.full``."""
+
+    start: str | None
+    """A global name; None for the dataset."""
+    attributes: tuple[str, ...]
+
+
 @lru_cache(maxsize=256)
-def _steps(code: CodeType) -> tuple[dis.Instruction, ...]:
-    return tuple(dis.get_instructions(code))
+def _lookups(code: CodeType, is_method: bool) -> tuple[_Lookup, ...] | None:
+    """Return what code looks up of objects that are known before it runs, in order.
+
+    Args:
+        code: Of a function.
+        is_method: Whether its first argument is the dataset.
+
+    Returns:
+        All that is left to judge; None if the code is harmful whatever it looks up.
+    """
+    try:
+        return tuple(_read_lookups(code, is_method))
+    except _NotPlainError:
+        return None
+
+
+def _read_lookups(code: CodeType, is_method: bool) -> Iterator[_Lookup]:
+    _require(not code.co_flags & _UNUSUAL and not code.co_freevars and not code.co_cellvars)
+    owner = code.co_varnames[0] if is_method and code.co_argcount else None
+    lookup: _Lookup | None = None
+    before: Any = None
+    for step in dis.get_instructions(code):
+        is_attribute = step.opname in {"LOAD_ATTR", "LOAD_METHOD"}
+        if is_attribute and lookup is not None and not step.is_jump_target:
+            lookup = _Lookup(lookup.start, (*lookup.attributes, step.argval))
+            continue
+        if lookup is not None:
+            yield lookup
+            lookup = None
+        if is_attribute:
+            _require(step.argval in _ATTRIBUTES)
+        elif step.opname == "LOAD_GLOBAL":
+            lookup = _Lookup(step.argval, ())
+        else:
+            _require_harmless(step, code.co_consts, before)
+            if owner is not None and _loads(step, owner):
+                lookup = _Lookup(None, ())
+        before = step.argval
+
+
+def _of_class(kind: type, name: str) -> Any:
+    """Return an attribute of a class as it is written there; of an instance nothing is looked at."""
+    for one in kind.__mro__:
+        if name in vars(one):
+            return vars(one)[name]
+    return _UNKNOWN
 
 
 def _global(function: FunctionType, name: str) -> Any:

@@ -74,7 +74,7 @@ class LoaderSettings:
                 f"transport should be 'auto', 'shared' or 'torch', but got {self.transport!r}."
             )
         self._check_worker_options()
-        if missing := set(self._values()) - set(self.reasons):
+        if missing := _NAMES - self.reasons.keys():
             raise SettingsError(
                 f"Each setting needs a reason, but {sorted(missing)} have none."
             )
@@ -103,8 +103,7 @@ class LoaderSettings:
         return _restore, ({**self._values(), "reasons": dict(self.reasons)}, self.ignored)
 
     def _values(self) -> dict[str, object]:
-        names = [field.name for field in fields(self)]
-        return {name: getattr(self, name) for name in names if name not in _ABOUT}
+        return {name: getattr(self, name) for name in _NAMES}
 
     def with_values(self, values: Mapping[str, object], reason: str) -> "LoaderSettings":
         """Return the settings with other values.
@@ -134,7 +133,10 @@ class LoaderSettings:
         )
 
 
-_ABOUT = frozenset({"reasons", "ignored"})
+_NAMES = dict.fromkeys(
+    field.name for field in fields(LoaderSettings) if field.name not in {"reasons", "ignored"}
+).keys()
+"""Of the settings themselves, in order."""
 
 
 def _restore(values: dict[str, object], ignored: tuple[str, ...]) -> LoaderSettings:

@@ -39,7 +39,8 @@ def describe_dataset(
     """
     is_iterable = isinstance(dataset, IterableDataset)
     has_batches = batch_size is not None or batch_sampler is not None
-    on_device = any(
+    # Without CUDA in use there are no tensors of it to look for.
+    on_device = torch.cuda.is_initialized() and any(  # type: ignore[no-untyped-call]
         isinstance(part, torch.Tensor) and part.is_cuda
         for _, part, _ in walk_attributes(dataset, "dataset", depth=3)
     )

@@ -72,7 +72,7 @@ def test_a_short_epoch_of_plain_code_starts_no_worker(made_here):
 
 
 @pytest.mark.multiprocess
-@pytest.mark.parametrize("num_here", [0, 1, 5, 12, 50])
+@pytest.mark.parametrize("num_here", [0, 1, 6, 7, 50])
 @pytest.mark.parametrize("in_order", [True, False])
 def test_workers_go_on_where_the_process_has_ended(made_here, num_here, in_order):
     made_here(num_here)
@@ -84,7 +84,8 @@ def test_workers_go_on_where_the_process_has_ended(made_here, num_here, in_order
 
     snapshot = loader.stats.snapshot()
     assert snapshot.num_batches == 39
-    assert bool(snapshot.workers) == (num_here <= 12)
+    # After 7 of 13 batches the rest takes less than workers take to start.
+    assert bool(snapshot.workers) == (num_here < 7)
 
 
 @pytest.mark.multiprocess

@@ -13,6 +13,9 @@ __all__ = ["find_lost_keys", "find_misfits"]
 
 LONGEST_LIST = 5
 
+_LEAVES = {torch.Tensor, np.ndarray, int, float, str, bytes}
+"""Types of what holds no keys."""
+
 
 def find_misfits(samples: Sequence[Sample], indices: Sequence[Any]) -> str | None:
     """Describe the first field in which samples do not fit together.
@@ -39,6 +42,8 @@ def find_lost_keys(samples: Sequence[Sample], indices: Sequence[Any]) -> str | N
         A sentence, or None where all keys are kept.
     """
     first = samples[0]
+    if type(first) in _LEAVES:
+        return None
     if isinstance(first, Mapping):
         size = len(first)
         if set(map(type, samples)) == {dict}:
@@ -53,7 +58,8 @@ def find_lost_keys(samples: Sequence[Sample], indices: Sequence[Any]) -> str | N
 def _lost_inside(samples: Sequence[Any], indices: Sequence[Any]) -> str | None:
     first = samples[0]
     for step, part in first.items() if isinstance(first, Mapping) else enumerate(first):
-        if not isinstance(part, Mapping | list | tuple):
+        # Most are of the first ones, and to ask for an abstract class takes ten times as long.
+        if type(part) in _LEAVES or not isinstance(part, Mapping | list | tuple):
             continue
         try:
             parts = [sample[step] for sample in samples]
