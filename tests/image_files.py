@@ -72,6 +72,30 @@ def write_tiff(path, pixels, axes="YX", **options):
     return path
 
 
+def write_sparse_tiff(path, planes, left_out, nodata=None, **options):
+    """Write a TIFF file of some pages of which strips or tiles are left out; return its path.
+
+    Args:
+        path: Of the file.
+        planes: Pixels of each page.
+        left_out: Numbers of the strips or tiles of each page.
+        nodata: Value of their pixels, as GDAL notes it.
+        **options: Of `tifffile`.
+    """
+    tags = [] if nodata is None else [(42113, 2, 0, nodata, False)]
+    with tifffile.TiffWriter(path) as writer:
+        for plane in planes:
+            kind = {"metadata": None, "photometric": "minisblack", "contiguous": False}
+            writer.write(plane, extratags=tags, **kind, **options)
+    places = ("TileOffsets", "TileByteCounts", "StripOffsets", "StripByteCounts")
+    with tifffile.TiffFile(path, mode="r+b") as file:
+        for page, numbers in zip(file.pages, left_out, strict=True):
+            for tag in [page.tags[name] for name in places if name in page.tags]:
+                kept = [0 if n in numbers else at for n, at in enumerate(tag.value)]
+                tag.overwrite(kept if len(kept) > 1 else kept[0])
+    return Path(path)
+
+
 def write_ome_set(folder, planes):
     """Write an image of one file a channel, joined by an OME header; return the paths."""
     folder = Path(folder)

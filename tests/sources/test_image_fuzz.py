@@ -25,6 +25,7 @@ from tests.image_files import (
     write_ome_set,
     write_ome_zarr,
     write_plate,
+    write_sparse_tiff,
     write_tiff,
 )
 
@@ -116,6 +117,7 @@ def tiff_seeds(folder):
     rgb = random_pixels((40, 36, 3), "uint8")
     tifffile.imwrite(folder / "rgb.tif", rgb, photometric="rgb", compression="packbits")
     write_tiff(folder / "bits.tif", random_pixels((40, 36), "bool"))
+    write_sparse_tiff(folder / "sparse.tif", pixels[:1], [{1, 4}], "3", tile=(16, 16))
     write_ome_set(folder / "set", pixels)
     paths = [*folder.glob("*.tif"), folder / "set" / "set_C0.ome.tif"]
     paths += sorted((DATA / "tiff").glob("*.tif"))

@@ -29,6 +29,7 @@ from tests.image_files import (
     random_pixels,
     read_all,
     write_ome_set,
+    write_sparse_tiff,
     write_tiff,
 )
 
@@ -296,6 +297,104 @@ def test_a_file_that_was_cut_off_is_refused(tmp_path, compression):
     os.truncate(path, path.stat().st_size - 200)
 
     with pytest.raises(SourceError, match=r"a\.tif.*(cut off|cannot be read)"):
+        TiffFolder(tmp_path)
+
+
+LEFT_OUT = [
+    [{0}, set(), set()],
+    [set(), {0, 1, 2, 3}, set()],
+    [{0, 1, 2, 3}] * 3,
+    [{1}, set(), {3}],
+]
+
+
+@pytest.mark.parametrize("left_out", LEFT_OUT, ids=["first", "page", "all", "some"])
+@pytest.mark.parametrize("compression", [None, "zlib", "lzw"])
+@pytest.mark.parametrize(
+    ("dtype", "nodata", "value"),
+    [("uint8", None, 0), ("uint16", "7", 7), ("float32", "nan", np.nan)],
+)
+@pytest.mark.parametrize(
+    ("sizes", "layout"),
+    [
+        ((16, 16), {"tile": (16, 16)}),
+        ((8, 20), {"rowsperstrip": 8}),
+        ((32, 20), {"rowsperstrip": 32}),
+    ],
+    ids=["tiles", "strips", "pages"],
+)
+def test_what_is_left_out_of_a_file_is_filled(
+    tmp_path, left_out, compression, dtype, nodata, value, sizes, layout
+):
+    pixels = random_pixels((3, 32, 20), dtype)
+    options = {"compression": compression, **layout}
+    path = write_sparse_tiff(tmp_path / "a.tif", pixels, left_out, nodata, **options)
+
+    images = read_all(TiffFolder(path, stack_axis="C"))
+
+    across, down = -(-20 // sizes[1]), 32 // sizes[0]
+    for plane, numbers in zip(pixels, left_out, strict=True):
+        for number in numbers & set(range(across * down)):
+            y, x = number // across * sizes[0], number % across * sizes[1]
+            plane[y : y + sizes[0], x : x + sizes[1]] = value
+    assert_images([pixels[None, :, None]], images)
+
+
+def test_images_with_parts_left_out_share_what_is_known_of_their_kind(tmp_path):
+    pixels = random_pixels((1, 32, 32), "float32")
+    for number in range(3):
+        path = tmp_path / f"{number}.tif"
+        write_sparse_tiff(path, pixels, [{number}], "nan", tile=(16, 16))
+
+    source = TiffFolder(tmp_path)
+
+    assert source.layout(0) is source.layout(2)
+
+
+def test_a_page_that_is_left_out_among_many_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("fastloader.sources._tiff_layout.MOST_SEGMENTS", 1)
+    path = write_sparse_tiff(tmp_path / "a.tif", random_pixels((2, 30, 4)), [set(), {0}])
+
+    with pytest.raises(ImageDataError, match=r"a\.tif, page 1: .* scattered or left out"):
+        TiffFolder(path, stack_axis="Z")
+
+
+@pytest.mark.parametrize("most_segments", [1, 256], ids=["many", "few"])
+def test_strips_that_are_scattered_are_refused_or_read_right(
+    tmp_path, monkeypatch, most_segments
+):
+    monkeypatch.setattr("fastloader.sources._tiff_layout.MOST_SEGMENTS", most_segments)
+    pixels = random_pixels((3, 32, 20))
+    path = write_tiff(tmp_path / "a.ome.tif", pixels, "ZYX", rowsperstrip=8)
+    with tifffile.TiffFile(path, mode="r+b") as file:
+        tag = file.pages[1].tags["StripOffsets"]
+        tag.overwrite([tag.value[1], tag.value[0], *tag.value[2:]])
+
+    if most_segments == 1:
+        with pytest.raises(ImageDataError, match=r"a\.ome\.tif, page 1: .* scattered"):
+            TiffFolder(path)
+    else:
+        pixels[1, :16] = np.roll(pixels[1, :16], 8, axis=0)
+        assert_images([pixels[None, None]], read_all(TiffFolder(path)))
+
+
+@pytest.mark.parametrize("tag", ["StripOffsets", "StripByteCounts"])
+def test_a_strip_without_a_place_or_a_length_is_damage(tmp_path, tag):
+    path = write_tiff(tmp_path / "a.tif", random_pixels((64, 64)), compression="zlib")
+    with tifffile.TiffFile(path, mode="r+b") as file:
+        file.pages[0].tags[tag].overwrite(0)
+
+    with pytest.raises(ImageDataError, match="was cut off or is damaged"):
+        TiffFolder(tmp_path)
+
+
+def test_a_huge_image_of_which_all_is_left_out_is_damage(tmp_path):
+    path = write_sparse_tiff(tmp_path / "a.tif", random_pixels((1, 64, 64)), [{0}])
+    with tifffile.TiffFile(path, mode="r+b") as file:
+        for name in ("ImageLength", "RowsPerStrip", "ImageWidth"):
+            file.pages[0].tags[name].overwrite(2**15)
+
+    with pytest.raises(ImageDataError, match=r"a\.tif.* left out, but expected at most"):
         TiffFolder(tmp_path)
 
 

@@ -1,7 +1,6 @@
-"""How the pixels of a TIFF file lie in it, taken from its tags and checked against its size."""
+"""How the pixels of a TIFF file lie in it, taken from its tags."""
 
 import html
-import importlib.util
 import os
 import re
 from collections.abc import Iterator
@@ -12,9 +11,19 @@ from typing import Any
 import numpy as np
 import tifffile
 
-from fastloader.errors import FastLoaderError, ImageDataError, MissingExtraError, SourceError
+from fastloader.errors import FastLoaderError, SourceError
 from fastloader.sources._axis_names import AxisOrder, StackAxis
 from fastloader.sources._file_tree import FileTree
+from fastloader.sources._tiff_checks import (
+    MOST_SEGMENTS,
+    check_claimed_planes,
+    check_compression,
+    check_dtype,
+    check_pages,
+    check_raw,
+    check_read_at_once,
+    check_segments,
+)
 
 __all__ = [
     "SegmentKind",
@@ -25,15 +34,7 @@ __all__ = [
     "read_layout",
 ]
 
-_PIXEL_KINDS = {"b": (1,), "u": (1, 2, 4, 8), "i": (1, 2, 4, 8), "f": (2, 4, 8)}
 _JPEG = {6, 7, 34892, 33007}
-_MOST_SEGMENTS = 256
-"""Files of more are parsed again when their pixels are read, which their size outweighs."""
-_MOST_PLANES = 1 << 24
-_LARGE_TILE = 1 << 24  # pixels
-_MOST_PER_BYTE = {1: 1, 5: 4096, 8: 1040, 32946: 1040, 50013: 1040, 32773: 64}
-"""Bytes that one stored byte can become: nothing, LZW, deflate (RFC 1951), PackBits."""
-_MOST_PER_BYTE_OF_ANY = 1 << 17  # a Zstandard block repeats one byte 128 thousand times
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,8 @@ class SegmentKind:
     """Of each page."""
     key: tuple[Any, ...]
     """Tags; two pages of equal keys are decoded by the same function."""
+    fill: bytes
+    """A pixel where a strip or tile is left out. As bytes, since NaN equals nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +69,8 @@ class TiffLayout:
     Noted of each image are the size and time of the file, and then
 
     * the position of its pixels, where they lie there as they are,
-    * or position and length of each strip or tile, where `segments` says how to decode them,
+    * or position and length of each strip or tile, where `segments` says how to decode them;
+      both are 0 for one that is left out,
     * or nothing, where the file must be parsed again.
     """
 
@@ -104,7 +108,7 @@ def open_series(
     path = tree.path(inside)
     try:
         with tifffile.TiffFile(tree.as_argument(inside), _multifile=choice.joins_files) as file:
-            _check_claimed_planes(file, path)
+            check_claimed_planes(file, path)
             yield file, _choose_series(file, choice, path)
     except FastLoaderError:
         raise
@@ -153,20 +157,22 @@ def read_layout(
     path = tree.path(inside)
     with open_series(tree, inside, choice) as (file, series):
         order = AxisOrder.of(series.axes, series.shape, path, choice.stack_axis)
-        dtype = _check_dtype(series, path)
-        pages = _check_pages(series, order, path)
-        _check_compression(pages[0].keyframe, path)
+        dtype = check_dtype(series, path)
+        offset = _raw_offset(series)
+        pages = [series.keyframe] if offset is not None else check_pages(series, order, path)
+        check_compression(pages[0].keyframe, path)
         stamp = tree.stamp(inside)
         notes = [*stamp]
-        offset = None if series.is_multifile else series.dataoffset
         kind = None
         if offset is not None:
-            _check_raw(offset, order, dtype, stamp[0], path)
+            check_raw(offset, order, dtype, stamp[0], path)
             notes.append(offset)
         else:
-            _check_segments(pages, path)
-            kind = _segment_kind(file, series, pages)
-            if kind is not None:
+            check_segments(pages, path)
+            kind = _segment_kind(file, series, pages, dtype)
+            if kind is None:
+                check_read_at_once(pages, path)
+            else:
                 for page in pages:
                     pairs = zip(page.dataoffsets, page.databytecounts, strict=True)
                     notes += [number for pair in pairs for number in pair]
@@ -192,168 +198,31 @@ class TiffFacts:
     """Real paths of all files that the image is made of."""
 
 
-def _check_claimed_planes(file: tifffile.TiffFile, path: str) -> None:
-    """Check what an OME header claims before memory is taken for so many planes.
-
-    Raises:
-        ImageDataError: If there are absurdly many.
-    """
-    for pixels in re.findall(r"<(?:\w+:)?Pixels\b[^>]*", file.ome_metadata or ""):
-        num_planes = 1
-        for size in re.findall(r"\bSize[TCZ]\s*=\s*[\"']\s*\+?(\d+)", pixels):
-            num_planes *= int(size)
-        if num_planes > _MOST_PLANES:
-            raise ImageDataError(
-                f"{path}: its OME header claims {num_planes} planes, but at most {_MOST_PLANES} "
-                f"are possible."
-            )
-
-
-def _check_dtype(series: tifffile.TiffPageSeries, path: str) -> np.dtype[Any]:
-    dtype: Any = series.dtype  # None for unknown types, which its annotation leaves out
-    if dtype is None or dtype.itemsize not in _PIXEL_KINDS.get(dtype.kind, ()):
-        raise ImageDataError(
-            f"{path}: pixels are of type {dtype}, but expected integers of 8 to 64 bits, floats "
-            f"of 16 to 64 or booleans."
-        )
-    # By kind and size: tifffile has other names for some, which torch does not know.
-    return np.dtype(f"{dtype.kind}{dtype.itemsize}")
-
-
-def _check_pages(series: tifffile.TiffPageSeries, order: AxisOrder, path: str) -> list[Any]:
-    """Return the pages of a series, which are all there.
-
-    Raises:
-        ImageDataError: If one is missing or the pages do not add up to the image.
-    """
-    if series.dataoffset is not None and not series.is_multifile:
-        return [series.keyframe]
-    pages: list[Any] = list(series)
-    for number, page in enumerate(pages):
-        if page is None:
-            raise ImageDataError(
-                f"{path}: plane {number} of {len(pages)} is missing: it may be in a file of the "
-                f"same set that is not there, or at a URL, where files are not joined (then "
-                f"join_files=False reads each by itself); or it was not written to its end."
-            )
-    num_pixels = sum(int(np.prod(page.shaped, dtype=object)) for page in pages)
-    if num_pixels != int(np.prod(order.shape, dtype=object)):
-        raise ImageDataError(
-            f"{path}: its header says T, C, Z, Y, X = {order.shape}, but its {len(pages)} pages "
-            f"have {num_pixels} pixels."
-        )
-    return pages
-
-
-def _check_compression(page: tifffile.TiffPage, path: str) -> None:
-    """Check that the codec is there, which would show at the first pixels otherwise.
-
-    Raises:
-        ImageDataError: If there is no such codec.
-        MissingExtraError: If it is one of imagecodecs, which is not installed.
-    """
-    decoders = (tifffile.TIFF.DECOMPRESSORS, tifffile.TIFF.UNPREDICTORS)
-    tags = (page.compression, page.predictor)
-    if all(tag in codecs for codecs, tag in zip(decoders, tags, strict=True)):
-        return
-    what = f"{path} is compressed by {_name(tags[0])} (predictor {_name(tags[1])})"
-    if importlib.util.find_spec("imagecodecs") is not None:
-        raise ImageDataError(f"{what}, which no decoder is known for.")
-    raise MissingExtraError(f'{what}, which needs imagecodecs: pip install "fastloader[tiff]".')
-
-
-def _name(tag: Any) -> str:
-    return str(getattr(tag, "name", tag))
-
-
-def _check_raw(
-    offset: int, order: AxisOrder, dtype: np.dtype[Any], size_bytes: int, path: str
-) -> None:
-    num_bytes = int(np.prod(order.shape, dtype=object)) * dtype.itemsize
-    if offset <= 0 or offset + num_bytes > size_bytes:
-        raise ImageDataError(
-            f"{path}: its header claims {num_bytes} bytes of pixels from byte {offset} on, but "
-            f"the file has {size_bytes} bytes: it was cut off or is damaged."
-        )
-
-
-def _check_segments(pages: list[Any], path: str) -> None:
-    """Check that all strips or tiles are inside their files and can hold what they claim.
-
-    Raises:
-        ImageDataError: If not.
-    """
-    sizes: dict[int, int] = {}
-    for number, page in enumerate(pages):
-        file = page.parent.filehandle
-        size_bytes = sizes.setdefault(id(file), file.size)
-        expected = int(np.prod(page.chunked, dtype=object))
-        offsets, counts = page.dataoffsets, page.databytecounts
-        if len(offsets) != expected or len(counts) != expected:
-            raise ImageDataError(
-                f"{path}, page {number}: expected {expected} strips or tiles, but got "
-                f"{len(offsets)} positions and {len(counts)} lengths."
-            )
-        for offset, count in zip(offsets, counts, strict=True):
-            if offset <= 0 or count <= 0 or offset + count > size_bytes:
-                raise ImageDataError(
-                    f"{path}, page {number}: {count} bytes of pixels from byte {offset} on are "
-                    f"not in the file, which has {size_bytes}: it was cut off, is damaged or "
-                    f"leaves parts out."
-                )
-        _check_claimed_pixels(page.keyframe, max(counts), sum(counts), f"{path}, page {number}")
-
-
-def _check_claimed_pixels(
-    page: tifffile.TiffPage, most_bytes: int, all_bytes: int, where: str
-) -> None:
-    """Refuse a page, strip or tile that is larger than its bytes can become.
-
-    Raises:
-        ImageDataError: If so.
-    """
-    bits: Any = page.bitspersample  # a tuple where samples differ, as in RGB565
-    pixel_bytes = (max(bits) if isinstance(bits, tuple) else bits) / 8
-    samples, depth, length, width, inner = page.shaped
-    page_pixels = samples * depth * length * width * inner
-    if page.is_tiled:
-        sides = (page.tiledepth, page.tilelength, page.tilewidth)
-        tile_pixels = sides[0] * sides[1] * sides[2] * inner
-        if tile_pixels > max(_LARGE_TILE, 4 * page_pixels):
-            raise ImageDataError(
-                f"{where}: its tiles of {sides} pixels are far larger than the page of "
-                f"{(depth, length, width)}."
-            )
-        inside = zip(sides, (depth, length, width), strict=True)
-        segment_pixels = int(np.prod([min(pair) for pair in inside], dtype=object)) * inner
-    else:
-        segment_pixels = min(page.rowsperstrip, length) * width * inner
-    per_byte = _MOST_PER_BYTE.get(int(page.compression), _MOST_PER_BYTE_OF_ANY)
-    for what, pixels, num_bytes in (
-        ("the page", page_pixels, all_bytes),
-        ("a strip or tile", segment_pixels, most_bytes),
-    ):
-        if pixels * pixel_bytes > num_bytes * per_byte + 8:
-            raise ImageDataError(
-                f"{where}: {what} claims {pixels} pixels, but its {num_bytes} bytes "
-                f"({_name(page.compression)}) cannot hold so many."
-            )
+def _raw_offset(series: tifffile.TiffPageSeries) -> int | None:
+    """Return where all pixels lie as they are; None if they do not, or the first are left out."""
+    return None if series.is_multifile else series.dataoffset or None
 
 
 def _segment_kind(
-    file: tifffile.TiffFile, series: tifffile.TiffPageSeries, pages: list[Any]
+    file: tifffile.TiffFile,
+    series: tifffile.TiffPageSeries,
+    pages: list[Any],
+    dtype: np.dtype[Any],
 ) -> SegmentKind | None:
     """Return how strips or tiles are decoded one by one; None where only tifffile knows."""
     page = pages[0].keyframe
     num_segments = len(page.dataoffsets)
+    fill = _fill(page, dtype)
     is_plain = (
         not series.is_multifile
         and getattr(series, "transform", None) is None
         and page.compression not in _JPEG
         and not page.is_subsampled
-        and num_segments * len(pages) <= _MOST_SEGMENTS
+        and num_segments * len(pages) <= MOST_SEGMENTS
         and all(
-            other.keyframe.hash == page.hash and len(other.dataoffsets) == num_segments
+            other.keyframe.hash == page.hash
+            and len(other.dataoffsets) == num_segments
+            and _fill(other.keyframe, dtype) == fill
             for other in pages
         )
     )
@@ -362,24 +231,21 @@ def _segment_kind(
     names = (
         *("tiledepth", "tilelength", "tilewidth", "rowsperstrip", "imagelength", "imagewidth"),
         *("imagedepth", "compression", "predictor", "planarconfig", "samplesperpixel"),
-        *(
-            "bitspersample",
-            "sampleformat",
-            "fillorder",
-            "photometric",
-            "extrasamples",
-            "nodata",
-        ),
+        *("bitspersample", "sampleformat", "fillorder", "photometric", "extrasamples"),
     )
     values = (getattr(page, name) for name in names)
     key = (file.byteorder, page.is_tiled, *(_plain(value) for value in values))
-    return SegmentKind(tuple(page.shaped), len(pages), num_segments, key)
+    return SegmentKind(tuple(page.shaped), len(pages), num_segments, key, fill)
+
+
+def _fill(page: tifffile.TiffPage, dtype: np.dtype[Any]) -> bytes:
+    return np.asarray(page.nodata).astype(dtype).tobytes()
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, tuple):
         return tuple(int(part) for part in value)
-    return value if isinstance(value, float) else int(value)
+    return int(value)
 
 
 def _channel_names(file: tifffile.TiffFile, series: int) -> tuple[str | None, ...]:

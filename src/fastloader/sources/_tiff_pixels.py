@@ -92,16 +92,24 @@ def _read_segments(
     kind: SegmentKind,
     out: npt.NDArray[Any],
 ) -> None:
-    contents = file.read_each(places.reshape(-1, 2).tolist())
+    pairs = places.reshape(-1, 2)
+    is_stored = pairs[:, 1] > 0
+    contents = file.read_each(pairs[is_stored].tolist())
+    stored = iter(is_stored.tolist())
+    fill = np.frombuffer(kind.fill, out.dtype)
     for page in out.reshape(kind.num_pages, *kind.shaped):
         for number in range(kind.num_segments):
-            pixels, (sample, depth, row, column, _), _ = decode(next(contents), number)
+            content = next(contents) if next(stored) else None
+            pixels, (sample, depth, row, column, _), shape = decode(content, number)
             target = page[
                 sample,
-                depth : depth + pixels.shape[0],
-                row : row + pixels.shape[1],
-                column : column + pixels.shape[2],
+                depth : depth + shape[0],
+                row : row + shape[1],
+                column : column + shape[2],
             ]
+            if pixels is None:  # was left out
+                target[...] = fill
+                continue
             sizes = target.shape
             inside = pixels[: sizes[0], : sizes[1], : sizes[2]]
             if inside.shape != sizes:  # would be spread over the rest otherwise
