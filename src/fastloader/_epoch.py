@@ -26,16 +26,16 @@ from fastloader._seeding import DrawScope
 from fastloader._staging import allocator, device_of, made_here, staged
 from fastloader._standby import StandbyKeeper
 from fastloader._torch_internals import index_sampler, reported_length
-from fastloader._worker_runs import ProcessRun, WorkerRuns, open_thread_run
+from fastloader._worker_runs import WorkerRuns, open_thread_run
 from fastloader.datasets._batched import as_batched
 from fastloader.datasets._resident import preferred_residence
 from fastloader.engine import (
     BatchMaker,
-    BegunHereRun,
     Deliveries,
     FetchPlan,
     InProcessRun,
-    PoolRun,
+    PlacedRun,
+    Placement,
     RunCounters,
 )
 from fastloader.stages import BatchStream, CopySeconds
@@ -67,6 +67,7 @@ class EpochOpener:
         self._habits = DrawingHabits()
         self.residence = Residence()
         self._direct = DirectReading()
+        self._placement = Placement()
 
     def open(self, loader: Any, begun: BegunEpoch, began: float) -> LoaderIterator:
         """Return the iterator of an epoch.
@@ -104,8 +105,8 @@ class EpochOpener:
         if is_made_here and plan.batched is not None and device is not None:
             standby = self._standby.lend()
         # Where that matters, since it takes some time to tell.
-        may_wait = not is_made_here and self._worker_runs.may_wait(loader, device)
-        is_asked = may_wait or (is_made_here and not self._habits.is_quiet)
+        may_be_here = not is_made_here and self._worker_runs.may_do_without(loader, device)
+        is_asked = may_be_here or (is_made_here and not self._habits.is_quiet)
         is_inert = is_asked and _reads_only(plan) and is_plain(plan.dataset)
         maker = BatchMaker(
             plan,
@@ -129,35 +130,31 @@ class EpochOpener:
                 loader.stats.note_fallback(f"gathered by threads: {obstacle}")
             return _iterator(loader, begun, deliveries, stream, began, copy_seconds=seconds)
         counters = RunCounters.of_workers(self._worker_runs.most_workers(loader, plan))
-        opened: list[ProcessRun] = []
-        processes: list[BaseProcess] = []
-
-        def start() -> PoolRun:
-            found = self._worker_runs.open(
-                loader, plan, maker, begun, deliveries, device, counters
-            )
-            opened.append(found)
-            processes.extend(found.pool.processes)
-            return found.run
-
+        workers = self._worker_runs.of_pass(
+            loader, plan, maker, begun, deliveries, device, counters
+        )
         run: BatchStream
-        if may_wait and is_inert:
-            length = length_if_known(index_sampler(loader))
-            run = BegunHereRun(
-                InProcessRun(maker, begun.order.batches, deliveries),
-                start,
-                None if length is None else length - begun.position.num_batches,
+        if may_be_here and is_inert:
+            if self._placement.is_settled_here:
+                self.keeper.close()
+            run = PlacedRun(
+                self._placement,
+                begun.order.batches,
+                num_batches=None if self.keeper.has_idle else _num_left(loader, begun.position),
+                make_here=lambda order: InProcessRun(maker, order, deliveries),
+                start_workers=workers.start,
+                end_workers=workers.retire,
             )
         else:
-            run = start()
+            run = workers.start(begun.order.batches)
         return _iterator(
             loader,
             begun,
             deliveries,
             staged(run, loader, device, seconds),
             began,
-            processes=processes,
-            on_end=lambda is_healthy: [one.on_end(is_healthy) for one in opened],
+            processes=workers.processes,
+            on_end=workers.end,
             counters=counters,
             copy_seconds=seconds,
         )
@@ -235,6 +232,12 @@ def _sample_counter(loader: Any) -> Callable[[Any, Batch], int] | None:
     if isinstance(loader.dataset, IterableDataset):
         return lambda indices, batch: count_samples(batch, len(indices))
     return None
+
+
+def _num_left(loader: Any, position: EpochPosition) -> int | None:
+    """Return how many batches are left of a pass that begins, if that is known."""
+    length = length_if_known(index_sampler(loader))
+    return None if length is None else length - position.num_batches
 
 
 def _reads_only(plan: FetchPlan) -> bool:

@@ -4,10 +4,10 @@ import logging
 import multiprocessing
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
@@ -36,20 +36,68 @@ from fastloader.engine import (
     WorkerPool,
 )
 from fastloader.errors import UnpicklableError
+from fastloader.sampling._drawn import Drawn
 from fastloader.stages import MOST_UNDER_WAY, lock_pages
 
-__all__ = ["ProcessRun", "WorkerRuns", "open_thread_run"]
+if TYPE_CHECKING:
+    from multiprocessing.process import BaseProcess
+
+__all__ = ["PassWorkers", "WorkerRuns", "open_thread_run"]
 
 logger = logging.getLogger("fastloader")
 
 
-class ProcessRun(NamedTuple):
+class _ProcessRun(NamedTuple):
     """A pass over worker processes."""
 
     run: PoolRun
     pool: WorkerPool
     on_end: Callable[[bool], None]
     """To be called at its end, with whether it ended in good health."""
+
+
+class PassWorkers:
+    """The workers of one pass, there when they are asked for.
+
+    Args:
+        open_run: Opens a run over what is left of an order.
+        keeper: Has the workers between passes.
+    """
+
+    def __init__(
+        self, open_run: Callable[[Iterator[Drawn]], _ProcessRun], keeper: PoolKeeper
+    ) -> None:
+        self._open_run = open_run
+        self._keeper = keeper
+        self._opened: list[_ProcessRun] = []
+        self.processes: list[BaseProcess] = []
+        """Those that there were when they started."""
+
+    def start(self, order: Iterator[Drawn]) -> PoolRun:
+        """Return a run that has begun.
+
+        Args:
+            order: What is left to be read of the epoch.
+        """
+        found = self._open_run(order)
+        self._opened.append(found)
+        self.processes.extend(found.pool.processes)
+        return found.run
+
+    def end(self, is_healthy: bool) -> None:
+        """Give the workers back, if there are any.
+
+        Args:
+            is_healthy: Whether they can be used again.
+        """
+        while self._opened:
+            self._opened.pop().on_end(is_healthy)
+
+    def retire(self) -> None:
+        """End the workers, as they are of no use."""
+        self.end(is_healthy=True)
+        self._keeper.close()
+        self.processes.clear()
 
 
 class WorkerRuns:
@@ -70,8 +118,8 @@ class WorkerRuns:
         self._num_needed = 1
         self._forecaster = Forecaster()
 
-    def may_wait(self, loader: Any, device: torch.device | None) -> bool:
-        """Return whether workers would have to start, and nobody insists that they do.
+    def may_do_without(self, loader: Any, device: torch.device | None) -> bool:
+        """Return whether nobody insists on workers.
 
         Args:
             loader: The loader, for its options as they are now.
@@ -80,7 +128,6 @@ class WorkerRuns:
         return (
             self._is_automatic(loader)
             and self._facts.chose_persistence
-            and not self.keeper.has_idle
             and loader.worker_init_fn is None
             and device is None
             and not loader.pin_memory
@@ -97,7 +144,7 @@ class WorkerRuns:
             return self._facts.most_workers
         return int(loader.num_workers)
 
-    def open(
+    def of_pass(
         self,
         loader: Any,
         plan: FetchPlan,
@@ -106,8 +153,8 @@ class WorkerRuns:
         deliveries: Deliveries,
         device: torch.device | None,
         counters: RunCounters,
-    ) -> ProcessRun:
-        """Return a pass that has begun.
+    ) -> PassWorkers:
+        """Return the workers of a pass, which are not there yet.
 
         Args:
             loader: The loader, for its options as they are now.
@@ -119,6 +166,23 @@ class WorkerRuns:
             device: Where they are copied to, if anywhere.
             counters: Takes what happens.
         """
+
+        def open_run(order: Iterator[Drawn]) -> _ProcessRun:
+            return self._open(loader, plan, maker, begun, deliveries, device, counters, order)
+
+        return PassWorkers(open_run, self.keeper)
+
+    def _open(
+        self,
+        loader: Any,
+        plan: FetchPlan,
+        maker: BatchMaker,
+        begun: BegunEpoch,
+        deliveries: Deliveries,
+        device: torch.device | None,
+        counters: RunCounters,
+        order: Iterator[Drawn],
+    ) -> _ProcessRun:
         loader.check_worker_number_rationality()
         dataset_state = fingerprint(plan.dataset)
         pool_options = self._pool_options(loader, plan, begun, device)
@@ -130,7 +194,7 @@ class WorkerRuns:
         )
         run = PoolRun(
             pool,
-            begun.order.batches,
+            order,
             RunOptions(
                 epoch=begun.epoch,
                 base_seed=begun.order.start.base_seed,
@@ -158,7 +222,7 @@ class WorkerRuns:
                 maker=maker if self._is_automatic(loader) else None,
             ),
         )
-        return ProcessRun(run, pool, partial(self._end, loader, pool, run))
+        return _ProcessRun(run, pool, partial(self._end, loader, pool, run))
 
     def _start_pool(self, plan: FetchPlan, options: PoolOptions) -> WorkerPool:
         try:

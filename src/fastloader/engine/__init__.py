@@ -1,12 +1,13 @@
 """Runs fetch and collate: in this process, in worker processes or in threads."""
 
-from fastloader.engine._begun_here import BegunHereRun
 from fastloader.engine._counters import RunCounters
 from fastloader.engine._delivery import Deliveries, Delivery
 from fastloader.engine._fetch import FetchPlan, SkippedSample
 from fastloader.engine._head_start import Forecast
 from fastloader.engine._inprocess import BatchMaker, InProcessRun
 from fastloader.engine._merged import MERGED_BYTES, MergedRun, merged_bytes_on
+from fastloader.engine._placed_run import PlacedRun
+from fastloader.engine._placement import Placement
 from fastloader.engine._pool import WorkerPool
 from fastloader.engine._pool_options import PoolOptions
 from fastloader.engine._run import PoolRun
@@ -18,13 +19,14 @@ from fastloader.engine._thread_workers import ThreadSetup
 __all__ = [
     "MERGED_BYTES",
     "BatchMaker",
-    "BegunHereRun",
     "Deliveries",
     "Delivery",
     "FetchPlan",
     "Forecast",
     "InProcessRun",
     "MergedRun",
+    "PlacedRun",
+    "Placement",
     "PoolOptions",
     "PoolRun",
     "RunCounters",

@@ -31,7 +31,10 @@ class Dispatch:
 
     def __init__(self, pool: WorkerPool, order: Iterator[Drawn], options: RunOptions) -> None:
         self._pool = pool
-        self._order = order
+        self.order = order
+        """What is left of it: others may go on with that while nothing is under way."""
+        self.is_held = False
+        """Whether no more tasks are to be sent for now."""
         self._options = options
         self._is_cancelled = False
         self.is_ended = False
@@ -58,8 +61,15 @@ class Dispatch:
             self.pending = head_start.pending
             self.early = head_start.replies
 
+    @property
+    def has_more(self) -> bool:
+        """Whether there are tasks to be sent."""
+        return not (self.is_ended or self.is_held)
+
     def submit(self) -> None:
         """Send tasks until there are enough under way, if it is time to."""
+        if self.is_held:
+            return
         limit = self._limit()
         try:
             if self.lookahead.is_due(len(self.pending), limit):
@@ -114,7 +124,7 @@ class Dispatch:
 
     def num_idle(self) -> int:
         """Return how many workers have nothing to do, though there are more batches to make."""
-        return 0 if self.is_ended else self.turns.num_idle()
+        return self.turns.num_idle() if self.has_more else 0
 
     def cancel(self) -> None:
         """Cancel the tasks that are under way and take their slots back."""
@@ -136,7 +146,7 @@ class Dispatch:
             if worker is None:
                 return
             try:
-                drawn = next(self._order)
+                drawn = next(self.order)
             except StopIteration:
                 self.is_ended = True
                 self._begin_head_start()
@@ -170,7 +180,7 @@ class Dispatch:
             head_start.cancel()
             return None
         options = self._options
-        is_right, self._order = head_start.match(self._order, options.epoch, options.base_seed)
+        is_right, self.order = head_start.match(self.order, options.epoch, options.base_seed)
         self._pool.is_predictable = is_right
         return head_start if is_right else None
 

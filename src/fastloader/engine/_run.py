@@ -93,6 +93,27 @@ class PoolRun:
             self._handle(self._pool.wait(0))
         return self._open_next()
 
+    @property
+    def order(self) -> Iterator[Drawn]:
+        """What is left of the order: others may go on with that while nothing is under way."""
+        return self._tasks.order
+
+    def hold(self) -> bool:
+        """Send no more tasks for now, but at the end of the order, of which nothing is left to others.
+
+        Returns:
+            Whether nothing is under way.
+        """
+        self._tasks.is_held = not self._tasks.is_ended
+        return self._tasks.is_held and not self._tasks.pending
+
+    def go_on(self) -> None:
+        """Send tasks again after `hold`."""
+        if self._tasks.is_held:
+            self._tasks.is_held = False
+            self._team.go_on()
+            self._tasks.submit()
+
     def queue(self) -> QueueState:
         """Return what is under way; safe in any thread."""
         arena = self._pool.arena
@@ -190,7 +211,7 @@ class PoolRun:
         waited = time.monotonic() - began
         self.counters.waited_seconds += waited
         self._tasks.lookahead.note_idle(num_idle * waited)
-        self._team.note_wait(waited, is_last=self._tasks.is_ended)
+        self._team.note_wait(waited, is_last=not self._tasks.has_more)
         return events
 
     def _handle(self, events: list[Event]) -> None:

@@ -40,6 +40,11 @@ class Team:
             self._staffing.begin_run(time.monotonic())
             self._open_turns()
 
+    def go_on(self) -> None:
+        """Leave out the time in which the workers had no tasks."""
+        if self._staffing is not None:
+            self._staffing.begin_run(time.monotonic())
+
     @property
     def longest_wait_seconds(self) -> float:
         """How long to wait at once."""

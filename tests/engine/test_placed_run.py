@@ -1,0 +1,289 @@
+"""Batches of plain code are made here or by workers, and it makes no difference to them where."""
+
+import multiprocessing
+import os
+
+import pytest
+import torch
+from torch.utils.data import Dataset, get_worker_info
+
+from fastloader import FastLoader
+from fastloader.engine import Placement, _placed_run, _placement
+
+
+class Rows(Dataset):
+    """Plain code."""
+
+    def __init__(self, length):
+        self.values = torch.arange(length)
+
+    def __len__(self):
+        return len(self.values)
+
+    def __getitem__(self, index):
+        return self.values[index] * 2, index
+
+
+class Plain(Rows):
+    """Plain code whose samples are numbers."""
+
+    def __getitem__(self, index):
+        return index
+
+
+class Asking(Rows):
+    """Says where it is read."""
+
+    def __getitem__(self, index):
+        return os.getpid() if get_worker_info() else 0
+
+
+def num_children():
+    return len(multiprocessing.active_children())
+
+
+def rows(loader):
+    return [[part.tolist() for part in batch] for batch in loader]
+
+
+@pytest.fixture
+def made_here(monkeypatch):
+    """Set how many batches are made before workers go on."""
+
+    def of(num_batches):
+        monkeypatch.setattr(_placement, "START_SECONDS", num_batches)
+        monkeypatch.setattr(Placement, "may_finish_here", lambda *_: False)
+        clock = iter(range(10**6))
+        monkeypatch.setattr(_placed_run.time, "thread_time", lambda: next(clock))
+
+    return of
+
+
+def test_a_short_epoch_of_plain_code_starts_no_worker(made_here):
+    made_here(1000)
+    loader = FastLoader(Rows(100), 8)
+    before = num_children()
+
+    epochs = [rows(loader) for _ in range(2)]
+
+    assert loader.num_workers > 0
+    assert num_children() == before
+    assert loader.stats.snapshot().workers == ()
+    assert epochs == [rows(FastLoader(Rows(100), 8, num_workers=0))] * 2
+
+
+@pytest.mark.multiprocess
+@pytest.mark.parametrize("num_here", [1, 5, 12, 50])
+@pytest.mark.parametrize("in_order", [True, False])
+def test_workers_go_on_where_the_process_has_ended(made_here, num_here, in_order):
+    made_here(num_here)
+    loader = FastLoader(Rows(100), 8, shuffle=True, seed=3, in_order=in_order)
+    expected = FastLoader(Rows(100), 8, shuffle=True, seed=3, num_workers=0)
+
+    for _ in range(3):  # workers that are there are used from the first batch on
+        assert sorted(rows(loader)) == sorted(rows(expected))
+
+    snapshot = loader.stats.snapshot()
+    assert snapshot.num_batches == 39
+    assert bool(snapshot.workers) == (num_here <= 12)
+
+
+@pytest.mark.multiprocess
+@pytest.mark.parametrize("num_read", [2, 5, 8])
+def test_a_place_before_or_after_workers_have_come_is_gone_on_from(made_here, num_read):
+    made_here(5)
+    loader = FastLoader(Rows(100), 8, shuffle=True, seed=3)
+    whole = rows(FastLoader(Rows(100), 8, shuffle=True, seed=3, num_workers=0))
+    iterator = iter(loader)
+    for _ in range(num_read):
+        next(iterator)
+
+    resumed = FastLoader(Rows(100), 8, shuffle=True, seed=3)
+    resumed.load_state_dict(loader.state_dict())
+
+    assert rows(resumed) == whole[num_read:]
+
+
+@pytest.mark.multiprocess
+@pytest.mark.parametrize("num_read", [0, 2, 8])
+def test_an_epoch_that_is_broken_off_leaves_nothing(made_here, num_read):
+    made_here(5)
+    before = num_children()
+    loader = FastLoader(Rows(100), 8)
+    iterator = iter(loader)
+    for _ in range(num_read):
+        next(iterator)
+
+    del iterator, loader
+
+    assert num_children() == before
+
+
+@pytest.mark.multiprocess
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"num_workers": 1},
+        {"persistent_workers": True},
+        {"worker_init_fn": id},
+        {"collate_fn": torch.tensor},
+        {"batch_transform": torch.clone},
+        {"on_error": "skip"},
+    ],
+    ids=lambda options: next(iter(options)),
+)
+def test_who_asks_for_workers_or_gives_other_code_gets_them(options):
+    loader = FastLoader(Plain(16), 8, **options)
+
+    list(loader)
+
+    assert loader.stats.snapshot().workers != ()
+
+
+@pytest.mark.multiprocess
+def test_code_that_is_not_plain_is_never_read_here():
+    pids = torch.cat(list(FastLoader(Asking(100), 8)))
+
+    assert (pids != 0).all()
+
+
+@pytest.mark.multiprocess
+@pytest.mark.parametrize("num_here", [1, 50])
+def test_an_error_names_its_sample_wherever_it_is_raised(made_here, num_here):
+    made_here(num_here)
+
+    with pytest.raises(IndexError) as caught:
+        list(FastLoader(Rows(16), 8, sampler=[*range(8), 99]))
+
+    assert any("index 99" in note for note in caught.value.__notes__)
+
+
+class Moving(Placement):
+    """Moves after so many batches, again and again, whatever they took."""
+
+    def __init__(self, num_batches):
+        super().__init__()
+        self._num_batches = num_batches
+        self._num_noted = 0
+        self.places = []
+
+    def note(self, *_seconds):
+        self.places.append(self.is_here)
+        self._num_noted += 1
+        if self._num_noted % self._num_batches == 0:
+            self.is_here = not self.is_here
+
+    def may_finish_here(self, _num_left):
+        return False
+
+
+class Settled(Moving):
+    """Finds after so many batches that it would have been better to stay here."""
+
+    def note(self, *seconds):
+        if not self.is_settled_here:
+            super().note(*seconds)
+        self.is_settled_here = self.is_here and len(self.places) > self._num_batches
+
+
+@pytest.mark.multiprocess
+@pytest.mark.parametrize("num_batches", [1, 3, 7])
+@pytest.mark.parametrize("in_order", [True, False])
+def test_batches_stay_the_same_wherever_they_are_made(num_batches, in_order):
+    loader = FastLoader(Rows(400), 8, shuffle=True, seed=3, in_order=in_order)
+    loader._opener._placement = placement = Moving(num_batches)
+    expected = FastLoader(Rows(400), 8, shuffle=True, seed=3, num_workers=0)
+
+    for _ in range(4):
+        ours, theirs = rows(loader), rows(expected)
+        assert ours == theirs if in_order else sorted(ours) == sorted(theirs)
+
+    assert {True, False} == set(placement.places)
+
+
+@pytest.mark.multiprocess
+@pytest.mark.parametrize("num_read", [4, 9, 14, 23])
+def test_a_place_is_gone_on_from_wherever_batches_are_made(num_read):
+    whole = rows(FastLoader(Rows(200), 8, shuffle=True, seed=3, num_workers=0))
+    loader = FastLoader(Rows(200), 8, shuffle=True, seed=3)
+    loader._opener._placement = Moving(3)
+    iterator = iter(loader)
+    for _ in range(num_read):
+        next(iterator)
+
+    resumed = FastLoader(Rows(200), 8, shuffle=True, seed=3)
+    resumed.load_state_dict(loader.state_dict())
+
+    assert rows(resumed) == whole[num_read:]
+
+
+@pytest.mark.multiprocess
+def test_workers_that_are_of_no_use_are_ended_at_once():
+    before = num_children()
+    loader = FastLoader(Rows(400), 8)
+    loader._opener._placement = Settled(5)
+    iterator = iter(loader)
+
+    while not loader._opener._placement.is_settled_here:
+        next(iterator)
+    labels = torch.cat([next(iterator)[1] for _ in range(20)]).tolist()
+
+    assert num_children() == before
+    assert sorted(labels) == labels == [*range(labels[0], labels[0] + 160)]
+
+
+@pytest.mark.multiprocess
+def test_idle_workers_that_are_of_no_use_are_ended_by_the_next_pass():
+    before = num_children()
+    loader = FastLoader(Rows(400), 8)
+    loader._opener._placement = Moving(1000)
+    loader._opener._placement.is_here = False
+    list(loader)
+    assert num_children() > before
+
+    loader._opener._placement = Settled(1000)
+    loader._opener._placement.is_settled_here = True
+    list(loader)
+
+    assert num_children() == before
+
+
+@pytest.mark.multiprocess
+def test_the_end_of_a_pass_may_come_while_workers_are_held():
+    loader = FastLoader(Rows(80), 8)
+    loader._opener._placement = placement = Moving(100)
+    placement.is_here = False
+    iterator = iter(loader)
+    next(iterator)
+    placement.is_here = True
+
+    assert len(list(iterator)) == 9
+    assert rows(loader) == rows(FastLoader(Rows(80), 8, num_workers=0))
+
+
+@pytest.mark.multiprocess
+def test_an_error_leaves_the_rest_of_the_pass_in_order():
+    order = [*range(40), 999, *range(41, 200)]
+    loader = FastLoader(Rows(200), 4, sampler=order)
+    loader._opener._placement = Moving(2)
+    iterator, labels, num_errors = iter(loader), [], 0
+    while True:
+        try:
+            labels += next(iterator)[1].tolist()
+        except StopIteration:
+            break
+        except IndexError:
+            num_errors += 1
+
+    assert num_errors == 1
+    assert labels == [*range(40), *range(44, 200)]
+
+
+def test_plain_code_is_not_seeded_for(monkeypatch):
+    def fail(*_):
+        raise AssertionError
+
+    monkeypatch.setattr("fastloader._isolation.seed_global_generators", fail)
+
+    assert len(list(FastLoader(Rows(100), 8, num_workers=0))) == 13
+    assert len(list(FastLoader(Rows(100), 8))) == 13

@@ -1,0 +1,101 @@
+"""Where batches are to be made, from the times that they take here and there."""
+
+import pytest
+
+from fastloader.engine._placement import HOLD_SECONDS, START_SECONDS, Placement
+
+
+def run(placement, seconds, *, here, workers, making=None):
+    """Make batches for some time; return how many seconds of it were here."""
+    passed = spent_here = 0.0
+    while passed < seconds:
+        is_here = placement.is_here
+        took = here if is_here else workers
+        computed = took if is_here else 0.0
+        placement.note(took, took if making is None else making, computed)
+        passed += took
+        spent_here += took * is_here
+    return spent_here
+
+
+@pytest.fixture
+def placement():
+    return Placement()
+
+
+def test_workers_come_when_they_could_have_started(placement):
+    assert run(placement, START_SECONDS / 2, here=1e-3, workers=1e-3) > 0
+    assert placement.is_here
+
+    run(placement, START_SECONDS, here=1e-3, workers=1e-3)
+    assert not placement.is_here
+
+
+def test_each_pass_has_that_time_anew(placement):
+    for _ in range(10):
+        placement.begin_pass()
+        run(placement, START_SECONDS / 2, here=1e-3, workers=1e-3)
+    assert placement.is_here
+
+
+def test_it_stays_here_where_that_is_quicker(placement):
+    spent_here = run(placement, 10, here=2e-4, workers=2.6e-4)
+
+    assert placement.is_settled_here
+    assert spent_here > 8.5
+
+
+@pytest.mark.parametrize("here", [2.6e-4, 4e-4, 2e-3, 0.02, 0.5])
+def test_workers_go_on_where_they_are_no_slower(placement, here):
+    workers = 2.6e-4 if here < 1e-3 else here / 2
+    spent_here = run(placement, HOLD_SECONDS, here=here, workers=workers)
+
+    assert not placement.is_here
+    assert not placement.is_settled_here
+    assert spent_here < max(0.6, 6 * here)
+
+
+def test_one_unlucky_stretch_decides_nothing(placement):
+    took = {True: 2e-4, False: 2.6e-4}
+    disturbed = iter([True])
+    for _ in range(100_000):
+        seconds = took[placement.is_here]
+        if placement._rounds and placement.is_here and next(disturbed, False):
+            seconds = 0.03
+        placement.note(seconds, seconds, seconds)
+
+    assert placement.is_settled_here
+
+
+def test_it_looks_again_after_a_while(placement):
+    run(placement, 3, here=2e-4, workers=2.6e-4)
+    assert placement.is_settled_here
+
+    run(placement, HOLD_SECONDS + 3, here=4e-4, workers=2.6e-4, making=1e-4)
+
+    assert not placement.is_here
+
+
+def test_it_looks_again_at_once_where_batches_take_longer_than_they_did(placement):
+    run(placement, 3, here=2e-4, workers=2.6e-4)
+    assert placement.is_settled_here
+
+    run(placement, 3, here=4e-4, workers=2.6e-4)
+
+    assert not placement.is_here
+
+
+def test_a_longer_step_of_the_loop_is_no_reason_to_look_again(placement):
+    run(placement, 3, here=2e-4, workers=2.6e-4, making=1e-4)
+    assert placement.is_settled_here
+
+    run(placement, 3, here=4e-3, workers=2.6e-4, making=1e-4)
+
+    assert placement.is_settled_here
+
+
+def test_the_rest_of_a_pass_is_finished_here_if_it_is_short(placement):
+    run(placement, 2 * START_SECONDS, here=1e-3, workers=1e-3)
+
+    assert placement.may_finish_here(int(START_SECONDS / 1e-3) - 1)
+    assert not placement.may_finish_here(int(START_SECONDS / 1e-3) + 2)
