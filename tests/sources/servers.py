@@ -5,6 +5,7 @@ import os
 import threading
 import warnings
 from contextlib import contextmanager
+from urllib.parse import quote
 
 import pytest
 from pyarrow import fs
@@ -38,8 +39,13 @@ def object_store(folder):
 
 
 @contextmanager
-def web_server(folder):
-    """Serve files, with lists of folders and parts of files; give the URL."""
+def web_server(folder, *, marks_folders=True):
+    """Serve files, with lists of folders and parts of files; give the URL.
+
+    Args:
+        folder: With the files.
+        marks_folders: End links to folders with a slash.
+    """
     web = pytest.importorskip("aiohttp.web")
     pytest.importorskip("fsspec")
     started, address = threading.Event(), []
@@ -51,8 +57,10 @@ def web_server(folder):
             return web.FileResponse(path)
         if not path.is_dir():
             raise web.HTTPNotFound
-        names = [f"{one.name}/" if one.is_dir() else one.name for one in path.iterdir()]
-        links = "".join(f'<a href="{name}">{name}</a>' for name in ["../", *names])
+        mark = "/" if marks_folders else ""
+        names = [quote(one.name) + mark * one.is_dir() for one in path.iterdir()]
+        others = ["../", "/", "?order=size", "mailto:somebody"]
+        links = "".join(f'<a href="{name}">{name}</a>' for name in [*others, *names])
         return web.Response(text=f"<html>{links}</html>", content_type="text/html")
 
     async def serve():

@@ -66,13 +66,19 @@ def web(folder):
 
 
 @pytest.fixture(scope="module")
+def plain_web(folder):
+    with web_server(folder, marks_folders=False) as url:
+        yield lambda name: f"{url}/{name}"
+
+
+@pytest.fixture(scope="module")
 def memory(folder):
     fsspec = pytest.importorskip("fsspec")
     fsspec.filesystem("memory").put(str(folder), "/fastloader-images", recursive=True)
     return lambda name: f"memory://fastloader-images/{name}"
 
 
-@pytest.fixture(params=["bucket", "web", "memory"])
+@pytest.fixture(params=["bucket", "web", "plain_web", "memory"])
 def at_url(request):
     """A function that gives the URL of a file or folder."""
     return request.getfixturevalue(request.param)
@@ -93,6 +99,28 @@ def test_a_folder_at_a_url_gives_what_a_local_one_gives(folder, at_url, name, ki
     for column in set(here.column_names) - {"folder"}:
         assert list(here.read_column(column)) == list(there.read_column(column))
     assert list(here.iterate_descriptions()) == list(there.iterate_descriptions())
+
+
+def test_files_of_any_name_are_found_at_urls(tmp_path):
+    names = ["ä/2 x.tif", "ä/10 ö.tif", "p%20q/100%.tif", "h#1/?.tif", "[b]/&'\";+.tif"]
+    for number, name in enumerate(names):
+        write_tiff(tmp_path / "names" / name, random_pixels((4, 4 + number)))
+    fsspec = pytest.importorskip("fsspec")
+    fsspec.filesystem("memory").put(str(tmp_path), "/fastloader-names", recursive=True)
+    here = open_source(tmp_path / "names")
+
+    with (
+        object_store(tmp_path) as (bucket, query),
+        web_server(tmp_path) as web,
+        web_server(tmp_path, marks_folders=False) as plain_web,
+    ):
+        for root in (bucket, web, plain_web, "memory://fastloader-names"):
+            url = f"{root}/names{query if root == bucket else ''}"
+            there = open_source(url, format="tiff")
+            assert_images(read_all(here), read_all(there))
+            for column in ("path", "file_name"):
+                assert here.read_column(column) == there.read_column(column)
+            assert open_source(url, format="tiff", pattern="ä/* *").num_rows == 2
 
 
 @pytest.mark.parametrize(("name", "kind"), FOLDERS)

@@ -33,17 +33,18 @@ def find_files(tree: FileTree, suffixes: Sequence[str], pattern: str | None) -> 
     # A URL that does not look like a file is not asked for: that takes time, and may be denied.
     if (tree.is_local or is_named_so) and tree.is_file(""):
         return [""]
-    found = []
+    found = {}
     for folder, _, names in walk_folders(tree):
         for name in names:
-            path = f"{folder}{name}"
+            plain = tree.plain(f"{folder}{name}")
             if pattern is None:
-                is_wanted = name.lower().endswith(tuple(suffixes))
+                is_wanted = plain.lower().endswith(tuple(suffixes))
             else:
-                is_wanted = fnmatch.fnmatchcase(path if "/" in pattern else name, pattern)
+                compared = plain if "/" in pattern else plain.rpartition("/")[2]
+                is_wanted = fnmatch.fnmatchcase(compared, pattern)
             if is_wanted:
-                found.append(path)
-    return sorted(found, key=natural_order)
+                found[f"{folder}{name}"] = plain
+    return sorted(found, key=lambda path: natural_order(found[path]))
 
 
 def holds_file(tree: FileTree, suffixes: Sequence[str]) -> bool:
@@ -113,4 +114,4 @@ def file_columns(tree: FileTree, inside: str) -> dict[str, str | int | None]:
         inside: Its path there.
     """
     folder, name = tree.names(inside)[-2:]
-    return {"path": inside or name, "file_name": name, "folder": folder}
+    return {"path": tree.plain(inside) or name, "file_name": name, "folder": folder}

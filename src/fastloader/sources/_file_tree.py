@@ -65,6 +65,10 @@ class FileTree(Protocol):
         """Return the names of the folders that a file or folder is in, and last its own."""
         ...
 
+    def plain(self, inside: str) -> str:
+        """Return a path inside as people write it."""
+        ...
+
     def is_file(self, inside: str) -> bool:
         """Return True if there is a file."""
         ...
@@ -185,6 +189,10 @@ class LocalTree:
     def names(self, inside: str) -> Sequence[str]:
         """Return the names along the real path of the root and then of what is inside."""
         return Path(Path(self.where).resolve(), inside).parts
+
+    def plain(self, inside: str) -> str:
+        """Return a path inside as it is."""
+        return inside
 
     def is_file(self, inside: str) -> bool:
         """Return True if there is a file."""

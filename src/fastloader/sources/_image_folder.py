@@ -136,12 +136,12 @@ class ImageFolder(ABC):
         ``id`` is the path in the folder, which is unique where what files say seldom is; ``name``
         what the file says, or its own name.
         """
-        names = self.read_column("file_name")
-        for row, file_name in enumerate(names):
+        paths, names = self.read_column("path"), self.read_column("file_name")
+        for row, (path, file_name) in enumerate(zip(paths, names, strict=True)):
             described = self.describe(row)
             yield replace(
                 described,
-                id=self._paths[row] or str(file_name),
+                id=str(path) or str(file_name),
                 name=described.name or str(file_name),
                 image_type="image",
             )

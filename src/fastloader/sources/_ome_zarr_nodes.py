@@ -65,7 +65,7 @@ def find_nodes(tree: FileTree, stores: Sequence[str] = ()) -> list[OmeZarrNode]:
 
     def look_in(store: str) -> list[OmeZarrNode]:
         folder, name = tree.names(store)[-2:]
-        columns: Columns = {"path": store, "file_name": name, "folder": folder}
+        columns: Columns = {"file_name": name, "folder": folder}
         return list(_images_in(tree, store, columns)) or _complain(tree, store)
 
     found = tree.each(look_in, stores or _find_stores(tree))
@@ -85,7 +85,7 @@ def _find_stores(tree: FileTree) -> list[str]:
             f"{tree.where} has no Zarr group in it or its subfolders: expected OME-Zarr stores, "
             f"which hold a file zarr.json or .zgroup."
         )
-    return sorted(stores, key=natural_order)
+    return sorted(stores, key=lambda store: natural_order(tree.plain(store)))
 
 
 def _stores_in(tree: FileTree) -> Iterator[str]:
@@ -110,7 +110,7 @@ def _images_in(tree: FileTree, path: str, columns: Columns) -> Iterator[OmeZarrN
     if attributes is None:
         return
     if "multiscales" in attributes:
-        yield OmeZarrNode(path, attributes, {**columns, "path": path or columns["path"]})
+        yield OmeZarrNode(path, attributes, {"path": tree.plain(path), **columns})
     elif "plate" in attributes:
         yield from _images_of_plate(tree, path, attributes["plate"], columns)
     elif "well" in attributes:
@@ -192,7 +192,7 @@ def _images_of_well(
                 f"{tree.path(inside)} is a field of a well, but is no image there."
             )
         place: Columns = {
-            "path": inside,
+            "path": tree.plain(inside),
             "well": f"{row}{column}",
             "well_row": row,
             "well_column": column,

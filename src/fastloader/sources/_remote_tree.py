@@ -27,7 +27,7 @@ _GAP_BYTES = 64 << 10
 _SPAN_BYTES = 32 << 20
 _BUFFER_BYTES = 64 << 10
 """Of a stream: a header with all its tags mostly needs one or two requests."""
-_WITHOUT_LISTS = ("http", "https")
+_WEB = ("http:", "https:")
 
 
 class RemoteTree:
@@ -64,9 +64,13 @@ class RemoteTree:
 
     def names(self, inside: str) -> Sequence[str]:
         """Return the names along the path of the URL."""
-        parts = urlsplit(self.path(inside).partition("?")[0].rpartition("::")[2])
-        names = [parts.netloc, *parts.path.split("/")]
-        return ["", *(unquote(name) for name in names if name)]
+        root = urlsplit(self.where.partition("?")[0].rpartition("::")[2])
+        names = [root.netloc, *unquote(root.path).split("/"), *self.plain(inside).split("/")]
+        return ["", *filter(None, names)]
+
+    def plain(self, inside: str) -> str:
+        """Return a path as people write it: web servers list names as parts of URLs."""
+        return unquote(inside) if self.where.startswith(_WEB) else inside
 
     def is_file(self, inside: str) -> bool:
         """Return True if there is a file."""
@@ -122,7 +126,7 @@ class RemoteTree:
         """
         files, root = self._connect()
         found: dict[str, Stamp] = {}
-        if not self.where.startswith(_WITHOUT_LISTS):
+        if not self.where.startswith(_WEB):
             with self._naming(inside):
                 found = files.stamp_all(_join(root, inside))
         text = repr(sorted(found.items())).encode()

@@ -8,6 +8,7 @@ from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileType, FSSpecHandl
 
 from fastloader._extras import import_extra
 from fastloader.sources._file_tree import Stamp
+from fastloader.sources._web_folders import tell_folders
 
 __all__ = ["UrlFiles", "url_files"]
 
@@ -96,12 +97,14 @@ class _FsspecFiles:
         self._system = system
 
     def list_folder(self, path: str) -> tuple[list[str], list[str]]:
+        kinds = {str(one["name"]): one["type"] for one in self._system.ls(path, detail=True)}
+        if path.startswith(("http://", "https://")):
+            kinds = tell_folders(self._system, path, kinds)
         folders: list[str] = []
         files: list[str] = []
-        for one in self._system.ls(path, detail=True):
-            name = str(one["name"]).rstrip("/").rpartition("/")[2]
-            if "?" not in name:  # web servers link to the same list in another order
-                (folders if one["type"] == "directory" else files).append(name)
+        for one, kind in kinds.items():
+            name = one.rstrip("/").rpartition("/")[2]
+            (folders if kind == "directory" else files).append(name)
         return folders, files
 
     def stamp(self, path: str) -> Stamp:
