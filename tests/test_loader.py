@@ -652,6 +652,24 @@ def test_threads_may_share_an_iterator(num_workers):
     assert sorted(taken) == [[i**2, (i + 1) ** 2] for i in range(0, 200, 2)]
 
 
+def drawn(_samples):
+    return torch.rand(2)
+
+
+@pytest.mark.parametrize("option", ["collate_fn", "batch_transform"])
+def test_code_around_ready_samples_draws_from_the_loaders_seed(option):
+    torch.manual_seed(0)
+    state = torch.get_rng_state()
+
+    epochs = [
+        [batch.tolist() for batch in FastLoader([0, 1, 2, 3], 2, seed=3, **{option: drawn})]
+        for _ in range(2)
+    ]
+
+    assert epochs[0] == epochs[1]
+    assert torch.equal(torch.get_rng_state(), state)
+
+
 @pytest.mark.multiprocess
 def test_no_workers_are_chosen_in_a_daemonic_process():
     context = multiprocessing.get_context("fork")

@@ -24,4 +24,4 @@ def test_a_field_is_found_by_its_whole_name_at_the_start_of_a_line(tmp_path):
 
     assert read_field(str(path), "cache") == 2
     assert read_field(str(path), "MemAvailable:") == 30
-    assert read_field(str(path), "cach") is None
+    assert read_field(str(path), "ca") is None

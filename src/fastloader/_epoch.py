@@ -51,18 +51,16 @@ class EpochOpener:
     **Processes:** belongs to the loader, whose copies make their own.
 
     Args:
-        loader: The loader.
-        facts: What its options do not say.
+        facts: What the loader's options do not say.
     """
 
-    def __init__(self, loader: Any, facts: LoaderFacts) -> None:
+    def __init__(self, facts: LoaderFacts) -> None:
         self._facts = facts
         self._worker_runs = WorkerRuns(facts)
         self.keeper = self._worker_runs.keeper
         """Keeps the workers that live on."""
-        weakref.finalize(loader, self.keeper.retire).atexit = False
         self._standby = StandbyKeeper()
-        weakref.finalize(loader, self._standby.close).atexit = False
+        self._ends_with_loader = False
         self._buffers = BufferPool()
         self._habits = DrawingHabits()
         self.residence = Residence()
@@ -103,6 +101,7 @@ class EpochOpener:
         is_made_here = loader.num_workers == 0 or not self._worker_runs.sends_batches
         standby = None
         if is_made_here and plan.batched is not None and device is not None:
+            self._end_with(loader)
             standby = self._standby.lend()
         # Where that matters, since it takes some time to tell.
         may_be_here = not is_made_here and self._worker_runs.may_do_without(loader, device)
@@ -130,6 +129,7 @@ class EpochOpener:
                 loader.stats.note_fallback(f"gathered by threads: {obstacle}")
             return _iterator(loader, begun, deliveries, stream, began, copy_seconds=seconds)
         counters = RunCounters.of_workers(self._worker_runs.most_workers(loader, plan))
+        self._end_with(loader)
         workers = self._worker_runs.of_pass(
             loader, plan, maker, begun, deliveries, device, counters
         )
@@ -158,6 +158,13 @@ class EpochOpener:
             counters=counters,
             copy_seconds=seconds,
         )
+
+    def _end_with(self, loader: Any) -> None:
+        """Let threads and workers that live on end with the loader; for passes that may leave some."""
+        if not self._ends_with_loader:
+            self._ends_with_loader = True
+            for end in (self.keeper.retire, self._standby.close):
+                weakref.finalize(loader, end).atexit = False
 
 
 def _iterator(
@@ -244,8 +251,7 @@ def _reads_only(plan: FetchPlan) -> bool:
     """Tell whether no code of the user's runs for a batch but that which reads single samples."""
     return (
         plan.auto_collation
-        and plan.collate_fn is default_collate
-        and plan.batch_transform is None
+        and plan.calls_only_dataset
         and plan.batched is None
         and not plan.is_iterable
         and plan.on_error == "raise"

@@ -275,7 +275,7 @@ class FastLoader(ResumableLoader[T_co]):
         self.batches_per_epoch = batches_per_epoch
         vars(self)["settings"] = settings  # seen there alone: the property has the same name
         self._epochs = Epochs()
-        self._opener = EpochOpener(self, self._facts)
+        self._opener = EpochOpener(self._facts)
         self._stats = LoaderStats(self._facts.skipped)
         if num_workers == 0:
             warn_of_ignored(chosen)
@@ -372,7 +372,7 @@ class FastLoader(ResumableLoader[T_co]):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self.__dict__["_opener"] = EpochOpener(self, self._facts)
+        self.__dict__["_opener"] = EpochOpener(self._facts)
         self.__dict__["_stats"] = LoaderStats(self._facts.skipped)
 
 

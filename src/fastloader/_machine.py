@@ -7,7 +7,7 @@ import sys
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 import psutil
@@ -227,14 +227,22 @@ def _count_threads(root: str) -> int:
     ours = {str(thread.native_id) for thread in threads}
     here = {threading.current_thread(), threading.main_thread()}
     names = [thread.name for thread in threads if thread not in here]
-    others = [task for task in _read_tasks(root) if task not in ours]
-    # A thread that nobody named bears the process's name: OpenMP's and BLAS's do.
-    unnamed = {"", read_text(f"{root}/proc/self/comm")} if others else set()
-    for task in others:
-        name = read_text(f"{root}/proc/self/task/{task}/comm")
-        if name not in unnamed:
-            names.append(name)
-    return sum(not name.startswith(_HARMLESS_THREADS) for name in names)
+    names += [
+        _read_thread_name(root, os.getpid(), task)
+        for task in _read_tasks(root)
+        if task not in ours
+    ]
+    return sum(not name.startswith(_HARMLESS_THREADS) for name in names if name)
+
+
+@lru_cache(maxsize=4096)  # once for each thread: there may be as many as CPUs
+def _read_thread_name(root: str, _process: int, task: str) -> str:
+    """Return the name that somebody gave to a thread, which is at its start; else nothing.
+
+    OpenMP's and BLAS's threads have the name of the process.
+    """
+    name = read_text(f"{root}/proc/self/task/{task}/comm")
+    return "" if name == read_text(f"{root}/proc/self/comm") else name
 
 
 def _read_tasks(root: str) -> list[str]:

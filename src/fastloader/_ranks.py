@@ -58,7 +58,8 @@ def read_ranks(environment: Mapping[str, str] | None = None) -> Ranks:
             return _adopted
         environment = os.environ
     for rank_name, size_name in _LAUNCHERS:
-        rank, size = environment.get(rank_name, ""), environment.get(size_name, "")
+        rank = environment.get(rank_name, "")
+        size = environment.get(size_name, "") if rank else ""
         if rank.isdecimal() and size.isdecimal() and int(rank) < int(size):
             return Ranks(int(rank), int(size), f"{rank_name} and {size_name}")
     return Ranks(0, 1, "no launcher")

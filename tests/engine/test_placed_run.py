@@ -287,3 +287,27 @@ def test_plain_code_is_not_seeded_for(monkeypatch):
 
     assert len(list(FastLoader(Rows(100), 8, num_workers=0))) == 13
     assert len(list(FastLoader(Rows(100), 8))) == 13
+
+
+class Counted(Rows):
+    """Plain code that goes by the epoch."""
+
+    def __init__(self, length):
+        super().__init__(length)
+        self.epoch = 0
+
+    def set_epoch(self, epoch):
+        self.epoch = epoch
+
+    def __getitem__(self, index):
+        return self.epoch
+
+
+def test_plain_code_knows_the_epoch_of_each_of_two_passes_at_once(made_here):
+    made_here(1000)
+    loader = FastLoader(Counted(8), 2)
+    first, second = iter(loader), iter(loader)
+
+    taken = [(next(first).tolist(), next(second).tolist()) for _ in range(4)]
+
+    assert taken == [([0, 0], [1, 1])] * 4

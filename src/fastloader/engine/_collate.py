@@ -45,7 +45,7 @@ def collate_map_into(allocate: Allocator) -> CollateMap:
         table[torch.Tensor] = _TensorCollate(allocate, _STOCK_TENSOR)
     if table[np.ndarray] is _STOCK_ARRAY:
         table[np.ndarray] = _ArrayCollate(allocate, _STOCK_ARRAY)
-    for kind, dtype in ((int, torch.int64), (float, torch.float64)):
+    for kind, dtype in ((int, np.dtype(np.int64)), (float, np.dtype(np.float64))):
         if getattr(table.get(kind), "__module__", None) == _STOCK_MODULE:
             table[kind] = _NumberCollate(allocate, table[kind], kind, dtype)
     return table
@@ -116,9 +116,11 @@ class _TensorCollate:
             or first.is_nested
             or first.is_quantized
             or first.requires_grad
-            or (self._stacked_bytes and self._is_stocks(first, len(batch)))
-            or set(map(_DTYPE, batch)) != {dtype}
         ):
+            return self._stock(batch, collate_fn_map=collate_fn_map)
+        if self._is_small(first, len(batch)):
+            return torch.stack(batch)  # type: ignore[arg-type]  # as torch does it
+        if set(map(_DTYPE, batch)) != {dtype}:
             return self._stock(batch, collate_fn_map=collate_fn_map)
         out = self._allocate((len(batch), *first.shape), dtype)
         try:
@@ -131,7 +133,7 @@ class _TensorCollate:
             # Shapes differ, or some tensors are differentiable: an error, or a batch, of torch's.
             return self._stock(batch, collate_fn_map=collate_fn_map)
 
-    def _is_stocks(self, first: torch.Tensor, count: int) -> bool:
+    def _is_small(self, first: torch.Tensor, count: int) -> bool:
         # As fast, or faster, without looking at each.
         return first.nbytes * count < self._stacked_bytes and first.numel() <= _FEW_ELEMENTS
 
@@ -188,23 +190,27 @@ class _ArrayCollate:
 class _NumberCollate:
     """Numbers of one kind, as torch has them: int64, or float64 whatever the default dtype.
 
-    NumPy reads a list in a third of the time that `torch.tensor` takes.
+    NumPy reads a list in a quarter of the time that `torch.tensor` takes, and where memory is not to be
+    used again its array is the batch.
     """
 
     def __init__(
-        self, allocate: Allocator, stock: Callable[..., Any], kind: type, dtype: torch.dtype
+        self, allocate: Allocator, stock: Callable[..., Any], kind: type, dtype: np.dtype[Any]
     ) -> None:
         self._allocate = allocate
         self._stock = stock
         self._kind = kind
         self._dtype = dtype
+        self._most_numbers = getattr(allocate, "stacked_bytes", 0) // dtype.itemsize
 
     def __call__(
         self, batch: Sequence[Any], *, collate_fn_map: CollateMap | None = None
     ) -> Any:
         if set(map(type, batch)) == {self._kind}:
-            out = self._allocate((len(batch),), self._dtype)
             try:
+                if len(batch) < self._most_numbers:
+                    return torch.from_numpy(np.array(batch, self._dtype))
+                out = self._allocate((len(batch),), TORCH_DTYPES[self._dtype])
                 out.numpy()[:] = batch
             except OverflowError:  # for torch to tell
                 pass

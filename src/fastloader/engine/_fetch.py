@@ -46,6 +46,11 @@ class FetchPlan:
     """Applied to each batch where it was made."""
 
     @property
+    def calls_only_dataset(self) -> bool:
+        """Whether no code of the user's runs for a batch but that of the dataset."""
+        return self.collate_fn is default_collate and self.batch_transform is None
+
+    @property
     def drawing_parts(self) -> tuple[Any, ...]:
         """What may own generators of random numbers."""
         return self.dataset, self.collate_fn, self.batch_transform

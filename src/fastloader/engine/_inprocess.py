@@ -11,6 +11,7 @@ from fastloader._buffers import Allocator, allocating_with
 from fastloader._crew import Crew, working_with
 from fastloader._isolation import BatchIsolation, DrawingHabits
 from fastloader._on_demand import OnDemand
+from fastloader._plain_code import has_plain_collate
 from fastloader._queue_state import QueueState
 from fastloader._seeding import DrawScope, draw_scope
 from fastloader.engine._collate import DefaultCollate, collate_map_into
@@ -36,7 +37,7 @@ T = TypeVar("T")
 logger = logging.getLogger("fastloader")
 
 _INERT = frozenset({list, tuple, range})
-"""Datasets that cannot draw; those that make whole batches draw by index, from no state."""
+"""Datasets that run no code; those that make whole batches draw by index, from no state."""
 
 
 class BatchMaker:
@@ -55,7 +56,8 @@ class BatchMaker:
         ends_crew: Whether `close` ends its threads.
         point: Where an iterable dataset goes on.
         remind: Tells the dataset which epoch it is, before each batch.
-        is_inert: Whether samples are known to draw nothing.
+        is_inert: Whether all code that runs for a batch is known to draw nothing, and to ask nobody for
+            memory.
     """
 
     most_bytes = MERGED_BYTES
@@ -85,7 +87,9 @@ class BatchMaker:
         self._ends_crew = ends_crew
         self._point = point
         self._remind = remind
-        self._is_inert = is_inert or type(plan.dataset) in _INERT
+        self._is_inert = is_inert or (
+            type(plan.dataset) in _INERT and plan.calls_only_dataset and has_plain_collate()
+        )
         self._fetcher: Fetcher | None = None
         keep_some_freed_memory()
 
@@ -100,8 +104,10 @@ class BatchMaker:
             StopIteration: If an iterable dataset has no more samples.
             AllSkippedError: If all samples of the batch were left out.
         """
-        num_samples = len(indices) if self._plan.auto_collation else 1
         self._remind()
+        if self._is_inert:
+            return self._fetch(indices, number)
+        num_samples = len(indices) if self._plan.auto_collation else 1
         if self._fetcher is None and self._point is not None and self._point.is_read_again:
             self._fetcher = self._read_again(self._point, indices, num_samples)
         return self._surrounded(number, num_samples, partial(self._fetch, indices, number))
@@ -155,7 +161,7 @@ class BatchMaker:
             if self._plan.batched is not None:
                 with working_with(self._crew):
                     return work()
-            if self._is_inert or self._isolation.leaves_alone(number):
+            if self._isolation.leaves_alone(number):
                 return work()
             with self._isolation.around(number, num_samples):
                 return work()
