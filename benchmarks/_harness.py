@@ -48,6 +48,7 @@ from _verdict import FIRST, make_report
 __all__ = ["FIRST", "Benchmark", "BenchmarkError", "CannotRun", "Keeping", "Run", "Work"]
 
 _MIN_RUNS = 5
+_HOPELESS = 2.0
 
 
 class Benchmark:
@@ -113,6 +114,7 @@ class Benchmark:
         group: str = "",
         is_limit: bool = False,
         may_fail: bool = False,
+        may_be_given_up: bool = False,
         max_samples_per_second: float | None = None,
         **options: Any,
     ) -> None:
@@ -128,6 +130,8 @@ class Benchmark:
             is_limit: It does the part of the work that no loader can leave out, and nothing
                 else; the others are given as shares of its rate.
             may_fail: A failure is a row of the table and not the end: for what is not ours.
+            may_be_given_up: It is not run again where its first run takes over twice as long as the
+                quickest of its table: for exhaustive searches.
             max_samples_per_second: No true rate of this one can be higher.
             **options: Passed to `prepare`; picklable.
 
@@ -146,6 +150,7 @@ class Benchmark:
                 is_limit,
                 may_fail,
                 max_samples_per_second or self._max_samples_per_second,
+                may_be_given_up,
             )
         )
 
@@ -155,6 +160,7 @@ class Benchmark:
         baseline: str | None = None,
         compared: str = "wall_seconds",
         in_groups: bool = False,
+        is_chosen_apart: bool = False,
     ) -> dict[str, Any]:
         """Run everything, print the tables, write the JSON file when asked; return the report.
 
@@ -162,6 +168,8 @@ class Benchmark:
             baseline: Group (or name) whose fastest member in a table the others of that table
                 are compared with; `FIRST` for the first of each table.
             compared: Quantity by which they are; a rate if it ends in ``_per_second``.
+            is_chosen_apart: Choose the baseline of each round by the other rounds: the quickest of
+                many, chosen by the runs that it is compared in, is partly the luckiest.
             in_groups: Each group is a table, and compared with its first.
         """
         arguments = self.arguments()
@@ -192,6 +200,7 @@ class Benchmark:
             reasons,
             baseline=baseline,
             compared=compared,
+            is_chosen_apart=is_chosen_apart,
             is_trusted=not arguments.smoke,
         )
         print_table(self.question, report)
@@ -225,6 +234,8 @@ class Benchmark:
                         measurement = homes[one.name].measure()
                         self._check(one, measurement)
                         measurements[one.name].append(measurement)
+                if turn == 0 and num_runs > 1:
+                    reasons |= _given_up(members, measurements)
             for one in members:
                 if one.name in reasons:
                     continue
@@ -283,6 +294,23 @@ class Benchmark:
                     f"{configuration.name}: {unit} is {rate:.3g}, but at most {limit:.3g} is "
                     "possible; look at what is counted and when the clock runs."
                 )
+
+
+def _given_up(
+    members: Sequence[Configuration], measurements: Mapping[str, Sequence[Measurement]]
+) -> dict[str, str]:
+    """Return which are not worth another run, by their names, and why."""
+    seconds = {
+        one.name: measurements[one.name][0].wall_seconds
+        for one in members
+        if measurements[one.name]
+    }
+    quickest = min(seconds.values(), default=0.0)
+    return {
+        one.name: f"took {seconds[one.name] / quickest:.1f} times as long as the quickest"
+        for one in members
+        if one.may_be_given_up and seconds.get(one.name, 0.0) > _HOPELESS * quickest
+    }
 
 
 @contextlib.contextmanager

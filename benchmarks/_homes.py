@@ -30,6 +30,8 @@ class Configuration:
     is_limit: bool
     may_fail: bool
     max_samples_per_second: float | None
+    may_be_given_up: bool = False
+    """It is not run again where its first run takes far longer than the quickest one."""
 
 
 class Here:

@@ -1,5 +1,6 @@
 """Turn the runs of all configurations into a report: medians, ratios, shares of the limit."""
 
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -24,6 +25,7 @@ def make_report(
     *,
     baseline: str | None,
     compared: str,
+    is_chosen_apart: bool = False,
     is_trusted: bool,
 ) -> dict[str, Any]:
     """Return the results of all configurations, ready for JSON.
@@ -35,6 +37,7 @@ def make_report(
         reasons: Why others did not run.
         baseline: Group or name that the others of a table are compared with, or `FIRST`.
         compared: Quantity that is compared: a rate if it ends in ``_per_second``.
+        is_chosen_apart: Choose the baseline of each round by the other rounds.
         is_trusted: Refuse what is faster than its limit; off for runs too short to tell.
 
     Raises:
@@ -60,12 +63,15 @@ def make_report(
             for name, result in results.items()
             if result["table"] == table and "runs" in result
         }
-        best = _find_baseline(members, baseline, compared)
-        if best is not None:
-            baselines[table] = best
+        rivals = _rivals(members, baseline)
+        if rivals:
+            baselines[table] = _fastest(rivals, compared)
+            runs = rivals[baselines[table]]["runs"]
+            if is_chosen_apart and len(runs) > 1:
+                runs = [_run_of_fastest(rivals, compared, n) for n in range(len(runs))]
         for name, result in members.items():
-            if best is not None:
-                ratios = _ratios(result["runs"], members[best]["runs"], compared)
+            if rivals:
+                ratios = _ratios(result["runs"], runs, compared)
                 result["times_baseline"] = asdict(Summary.of(ratios))
             _share_limit(name, result, members, compared, is_trusted=is_trusted)
     named = baselines.get("") if len(tables) == 1 else baseline if baselines else None
@@ -74,19 +80,36 @@ def make_report(
     }  # fmt: skip
 
 
-def _find_baseline(
-    members: Mapping[str, Any], baseline: str | None, compared: str
-) -> str | None:
-    """Return the fastest configuration of the group that is the baseline."""
+def _rivals(members: Mapping[str, Any], baseline: str | None) -> dict[str, Any]:
+    """Return the results of which the fastest is the baseline."""
     if baseline == FIRST:
-        return next(iter(members), None)
-    rivals = [name for name in members if baseline in {members[name]["group"], name}]
-    return max(rivals, key=lambda name: _speed(members[name], compared), default=None)
+        return dict(list(members.items())[:1])
+    return {
+        name: result for name, result in members.items() if baseline in {result["group"], name}
+    }
 
 
-def _speed(result: Mapping[str, Any], compared: str) -> float:
-    median = float(result["summary"][compared]["median"])
-    return median if compared.endswith("_per_second") else -median
+def _fastest(rivals: Mapping[str, Any], compared: str, without: int | None = None) -> str:
+    """Return the name of the one with the fastest median.
+
+    Args:
+        rivals: Results by name.
+        compared: Quantity by which they are.
+        without: Number of a round that does not count.
+    """
+    sign = 1 if compared.endswith("_per_second") else -1
+
+    def speed(name: str) -> float:
+        values = [run[compared] for run in rivals[name]["runs"]]
+        return sign * statistics.median(v for n, v in enumerate(values) if n != without)
+
+    return max(rivals, key=speed)
+
+
+def _run_of_fastest(rivals: Mapping[str, Any], compared: str, number: int) -> Any:
+    """Return the run in a round of the one that was the fastest in all others."""
+    chosen = _fastest(rivals, compared, number)
+    return rivals[chosen]["runs"][number]
 
 
 def _ratios(
@@ -120,7 +143,7 @@ def _share_limit(
     ]
     if not limits or result["is_limit"]:
         return
-    limit = min(limits, key=lambda other: _speed(other, rate))
+    limit = min(limits, key=lambda other: float(other["summary"][rate]["median"]))
     result["share_of_limit"] = asdict(Summary.of(_ratios(result["runs"], limit["runs"], rate)))
     fastest = max(run[rate] for run in limit["runs"])
     share = result["summary"][rate]["median"] / fastest

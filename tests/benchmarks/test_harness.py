@@ -6,7 +6,9 @@ import signal
 
 import pytest
 
+import _homes
 from _harness import Benchmark, BenchmarkError, Work
+from _measurement import Measurement
 
 
 def works():
@@ -52,3 +54,24 @@ def test_what_was_measured_is_written_when_the_rest_fails(
     assert len(written["runs"]["good"]) == 1
     assert "not complete after 1 runs" in capsys.readouterr().out
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+def run_of(seconds):
+    return lambda: seconds
+
+
+def test_what_is_far_from_the_quickest_is_given_up_where_it_may_be(monkeypatch):
+    monkeypatch.setattr(
+        _homes, "measure", lambda run: Measurement(run(), 1.0, 0, Work(samples=1))
+    )
+    monkeypatch.setattr("sys.argv", ["bench"])
+    benchmark = Benchmark("Which?", isolate=False)
+    benchmark.add("quick", run_of, seconds=1.0)
+    benchmark.add("slow", run_of, seconds=9.0)
+    benchmark.add("slow, given up", run_of, may_be_given_up=True, seconds=9.0)
+    benchmark.add("not so slow", run_of, may_be_given_up=True, seconds=1.9)
+
+    results = benchmark.main(baseline="quick")["results"]
+
+    assert [len(one.get("runs", ())) for one in results.values()] == [5, 5, 0, 5]
+    assert results["slow, given up"]["cannot_run"] == "took 9.0 times as long as the quickest"

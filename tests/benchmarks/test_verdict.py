@@ -17,7 +17,15 @@ def runs(*wall_seconds, samples=100):
     return [Measurement(seconds, seconds, 0, Work(samples=samples)) for seconds in wall_seconds]
 
 
-def report(members, measurements, *, baseline=None, reasons=None, is_trusted=True):
+def report(
+    members,
+    measurements,
+    *,
+    baseline=None,
+    reasons=None,
+    is_trusted=True,
+    is_chosen_apart=False,
+):
     return make_report(
         members,
         measurements,
@@ -26,6 +34,7 @@ def report(members, measurements, *, baseline=None, reasons=None, is_trusted=Tru
         baseline=baseline,
         compared="wall_seconds",
         is_trusted=is_trusted,
+        is_chosen_apart=is_chosen_apart,
     )
 
 
@@ -40,6 +49,32 @@ def test_the_baseline_is_the_fastest_of_its_group():
     found = report(members, measured, baseline="stock")
 
     assert found["baseline"] == "quick"
+    assert found["results"]["ours"]["times_baseline"]["median"] == 2
+
+
+def test_the_baseline_of_a_round_may_be_chosen_by_the_other_rounds():
+    members = [configuration(name, group="stock") for name in "abc"] + [configuration("ours")]
+    lucky = {"a": runs(1, 2, 2), "b": runs(2, 1, 2), "c": runs(2, 2, 1), "ours": runs(2, 2, 2)}
+
+    assert all(
+        ratio == 1
+        for ratio in report(members, lucky, baseline="stock", is_chosen_apart=True)["results"][
+            "ours"
+        ]["times_baseline"].values()
+    )
+
+    better = {**lucky, "b": runs(1, 1, 1)}
+    found = report(members, better, baseline="stock", is_chosen_apart=True)
+    assert found["baseline"] == "b"
+    assert found["results"]["ours"]["times_baseline"]["median"] == 0.5
+
+
+def test_one_round_chooses_by_itself():
+    members = [configuration("theirs"), configuration("ours")]
+    measured = {"theirs": runs(2), "ours": runs(1)}
+
+    found = report(members, measured, baseline="theirs", is_chosen_apart=True)
+
     assert found["results"]["ours"]["times_baseline"]["median"] == 2
 
 
