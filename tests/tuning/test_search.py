@@ -100,12 +100,20 @@ def test_workers_are_doubled_as_long_as_that_gains(machine):
     ]  # fmt: skip
 
 
-def test_it_stops_where_a_doubling_gains_under_ten_percent(machine):
-    gains = {0: 10.0, 1: 9.0, 2: 20.0, 4: 21.5, 8: 80.0}
+def test_it_goes_on_from_each_gain_that_is_taken(machine):
+    rates = {0: 10.0, 1: 9.0, 2: 20.0, 4: 21.5, 8: 23.0}
 
-    found = machine(lambda c: gains[c.num_workers]).search(max_threads=0)
+    found = machine(lambda c: rates[c.num_workers]).search(max_threads=0)
 
-    assert found.best.candidate.num_workers == 4  # a gain of 7 % is taken, but not gone on from
+    assert found.best.candidate.num_workers == 8
+
+
+def test_it_stops_where_a_doubling_gains_nothing_worth_it(machine):
+    rates = {0: 10.0, 1: 9.0, 2: 20.0, 4: 20.5, 8: 80.0}
+
+    found = machine(lambda c: rates[c.num_workers]).search(max_threads=0)
+
+    assert found.best.candidate.num_workers == 2
     assert "8 processes" not in labels(found)
 
 
@@ -194,6 +202,17 @@ def test_of_equals_the_one_that_takes_the_least_memory_is_chosen(machine):
 
     assert found.rows[1].gain == pytest.approx(1.1)
     assert found.best.candidate == PLAIN
+
+
+def test_gains_are_those_of_measurements_in_turns(machine):
+    rates = {0: 10.0, 1: 19.6, 2: 20.0, 4: 5.0, 8: 5.0}
+    found = machine(lambda c: rates[c.num_workers]).search(max_threads=0)
+    rows = {row.candidate.label(): row for row in found.rows}
+    rows["2 processes"].rates[:] = [1.0]  # measured while the machine was slow
+
+    assert found.best.candidate.num_workers == 1  # of equals
+    assert found.best.gain_over(rows["no workers"]) == pytest.approx(1.96)
+    assert rows["2 processes"].gain_over(found.best) == pytest.approx(20 / 19.6)
 
 
 def test_the_last_comparison_is_told_of_in_the_table(machine):

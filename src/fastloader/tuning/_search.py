@@ -15,15 +15,15 @@ from fastloader.tuning._limits import Limits
 from fastloader.tuning._subject import Subject
 from fastloader.tuning._trial import Step, Trial
 
-__all__ = ["Row", "Search"]
+__all__ = ["AS_FAST", "Row", "Search"]
 
 _ENOUGH = 1.05
-"""A gain under this is not told from noise, nor worth another setting."""
+"""A gain under this is not told from noise, nor worth another setting, nor gone on from."""
 _WORTH_A_COST = 1.10
-"""Gain from which more workers are tried, and something is given up for it."""
+"""Gain for which something is given up."""
 _NEAR = 0.85
 """Share of the best score from which a candidate is compared once more at the end."""
-_AS_FAST = 0.97
+AS_FAST = 0.97
 """In the last comparison the one that takes the least memory wins from this share on."""
 _MOST_FINALISTS = 3
 
@@ -39,10 +39,25 @@ class Row:
     """Its rate over that of the best before it."""
     score: float = 0.0
     """Its rate over that of the candidate that the search began with, by all gains between."""
+    share: float | None = None
+    """Its rate over that of the fastest in the last comparison, if it took part."""
     has_price: bool = False
     """Whether it gives up something, and so is only taken for a large gain."""
     outcome: str = ""
     """What became of it."""
+
+    def gain_over(self, other: "Row") -> float | None:
+        """Return its rate over that of another one, as they were compared in turns.
+
+        Args:
+            other: Of the same search.
+
+        Returns:
+            None if one of them was not measured.
+        """
+        if self.share and other.share:
+            return self.share / other.share
+        return self.score / other.score if self.score and other.score else None
 
     @property
     def rate(self) -> float | None:
@@ -160,7 +175,7 @@ class Search:
             gain = self._try(candidate, _ENOUGH)
             # Not even if each doubling doubled the rate would they catch up.
             is_hopeless = gain * most / number < _ENOUGH
-            if is_hopeless or gain < _WORTH_A_COST * previous:
+            if is_hopeless or gain < _ENOUGH * previous:
                 return
             previous = 1.0 if self._best.candidate == candidate else gain
 
@@ -172,7 +187,7 @@ class Search:
             current = self._best.candidate
             if current.num_workers == 0:
                 return
-            if self._try(replace(current, prefetch_factor=number), _ENOUGH) < _WORTH_A_COST:
+            if self._try(replace(current, prefetch_factor=number), _ENOUGH) < _ENOUGH:
                 return
 
     def _changes(self) -> Iterator[tuple[Candidate, float]]:
@@ -223,8 +238,9 @@ class Search:
             shares = median_shares(measured)
             for row, rates, share in zip(finalists, measured, shares, strict=True):
                 row.rates += rates
-                row.outcome = f"{share / max(shares):.2f} of the fastest in the last comparison"
-            equals = [n for n, share in enumerate(shares) if share >= _AS_FAST * max(shares)]
+                row.share = share / max(shares)
+                row.outcome = f"{row.share:.2f} of the fastest in the last comparison"
+            equals = [n for n, share in enumerate(shares) if share >= AS_FAST * max(shares)]
             winner = min(equals, key=lambda n: self._memory_bytes(finalists[n].candidate))
             if winner:
                 self._holder.close()

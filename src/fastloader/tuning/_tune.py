@@ -22,7 +22,7 @@ from fastloader.tuning._candidate import SEARCHED, Candidate
 from fastloader.tuning._duel import Pace
 from fastloader.tuning._limits import find_limits
 from fastloader.tuning._report import TuningReport
-from fastloader.tuning._search import Search
+from fastloader.tuning._search import AS_FAST, Search
 from fastloader.tuning._subject import Subject
 from fastloader.tuning._trial import Step
 
@@ -51,7 +51,7 @@ def tune(
     """Find the settings with which a dataset is loaded fastest, by measuring; print a table.
 
     Searched are, one after the other: the number of workers (0, 1, 2, 4 and so on, as long as
-    each step gains 10 %), threads in place of processes, batches made ahead, transport, pinned
+    each step gains 5 %), threads in place of processes, batches made ahead, transport, pinned
     memory and batches in any order. Candidates take turns with the best so far over the same
     batches, so that what else happens on the machine disturbs both, and neither gets the dearer
     samples; losers are dropped early. Settings that gain less
@@ -204,11 +204,20 @@ def _settings_of(subject: Subject, search: Search, automatic: Candidate) -> Load
     """Return the settings of the best candidate, with what they gain as the reason."""
     best = search.best
     settings = subject.settings_of(best.candidate)
-    reason = "tuned"
-    if best.candidate == automatic:
-        reason = "tuned: nothing was faster than the automatic settings"
-    rates = {row.candidate: row.rate for row in search.rows}
-    if best.candidate != automatic and best.rate and (rate := rates.get(automatic)):
-        reason = f"tuned: {best.rate / rate:.2f} times the rate of {automatic.label()}"
+    reason = f"tuned: {_describe_gain(search, automatic)}"
     names = [name for name in SEARCHED if name not in subject.fixed]
     return replace(settings, reasons={**settings.reasons, **dict.fromkeys(names, reason)})
+
+
+def _describe_gain(search: Search, automatic: Candidate) -> str:
+    """Say how the best candidate compares with what a loader chooses by itself."""
+    best = search.best
+    if best.candidate == automatic:
+        return "nothing was faster than the automatic settings"
+    rival = {row.candidate: row for row in search.rows}.get(automatic)
+    gain = None if rival is None else best.gain_over(rival)
+    if gain is None:
+        return "the fastest of those that were measured"
+    if gain * AS_FAST < 1:
+        return f"as fast as {automatic.label()}, with less memory"
+    return f"{gain:.2f} times the rate of {automatic.label()}"
