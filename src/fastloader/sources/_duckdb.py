@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from fastloader._extras import import_extra
 from fastloader.errors import SettingsError, SourceError
-from fastloader.sources._file_errors import naming
+from fastloader.sources._file_errors import check_unchanged, naming
 from fastloader.sources._interleaved import RGB
 from fastloader.sources._location import Location, PathLike
 from fastloader.sources._ome_arrow_layout import find_image_columns, listed
@@ -270,11 +270,7 @@ class DuckDBTable:
             SourceError: If it is another file by now.
         """
         duckdb = import_extra("duckdb", "duckdb", f"Reading {self._location.path}")
-        if self._read_fingerprint() != self._file_fingerprint:
-            raise SourceError(
-                f"{self._location.path} was changed since it was first opened: make the dataset "
-                f"anew."
-            )
+        check_unchanged(self._location.path, self._read_fingerprint(), self._file_fingerprint)
         with self.reading():
             connection = duckdb.connect(self._location.path, read_only=True)
         if not _is_open_here(self._location.path):

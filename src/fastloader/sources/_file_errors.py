@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from fastloader.errors import FastLoaderError, SourceError
 
-__all__ = ["naming"]
+__all__ = ["check_unchanged", "naming"]
 
 
 @contextmanager
@@ -33,3 +33,20 @@ def naming(path: str, kind: str, *errors: type[BaseException]) -> Iterator[None]
         raise SourceError(
             f"{path} cannot be read ({error}): check that it is there, complete and {kind}."
         ) from error
+
+
+def check_unchanged(path: str, fingerprint: str, expected: str) -> None:
+    """Check that a file is the one that was looked at first.
+
+    Args:
+        path: File or table.
+        fingerprint: Of what is there now.
+        expected: Of what was there then.
+
+    Raises:
+        SourceError: If they differ.
+    """
+    if fingerprint != expected:
+        raise SourceError(
+            f"{path} was replaced since it was first opened: make the dataset anew."
+        )

@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyarrow import ipc
 
 from fastloader.errors import SourceError
-from fastloader.sources._file_errors import naming
+from fastloader.sources._file_errors import check_unchanged, naming
 from fastloader.sources._flatbuffer import HeaderError
 from fastloader.sources._interleaved import RGB
 from fastloader.sources._ipc_message import (
@@ -187,7 +187,7 @@ class IpcTable:
             SourceError: If it is another one by now.
         """
         with self.reading():
-            self._check_unchanged()
+            check_unchanged(self.path, self._read_fingerprint(), self.fingerprint)
             if self._location.is_local:
                 return pa.memory_map(self.path)
             system, path = self._location.file_system()
@@ -199,21 +199,10 @@ class IpcTable:
         In this thread alone: each of Arrow's takes fresh memory for what it decompresses.
         """
         with self.reading(), Path(self.path).open("rb") as file:
-            self._check_unchanged()
+            check_unchanged(self.path, self._read_fingerprint(), self.fingerprint)
             mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
             options = ipc.IpcReadOptions(use_threads=False)
             return mapping, ipc.open_file(pa.py_buffer(mapping), options=options)
-
-    def _check_unchanged(self) -> None:
-        """Check that the file is the one that was looked at.
-
-        Raises:
-            SourceError: If it is another one by now.
-        """
-        if self._read_fingerprint() != self.fingerprint:
-            raise SourceError(
-                f"{self.path} was replaced since it was first opened: make the dataset anew."
-            )
 
     @cached_property
     def _headers(self) -> list[BatchHeader]:

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from fastloader._extras import import_extra
 from fastloader.errors import SourceError
-from fastloader.sources._file_errors import naming
+from fastloader.sources._file_errors import check_unchanged, naming
 from fastloader.sources._interleaved import RGB
 from fastloader.sources._location import PathLike, StorageOptions
 from fastloader.sources._opened_here import OpenedHere, state_without
@@ -165,10 +165,8 @@ class LanceTable:
             dataset = lance.dataset(
                 self.path, version=self._version, storage_options=self._storage_options or None
             )
-            if self.fingerprint and _fingerprint(dataset) != self.fingerprint:
-                raise SourceError(
-                    f"{self.path} was replaced since it was first opened: make the dataset anew."
-                )
+            if self.fingerprint:
+                check_unchanged(self.path, _fingerprint(dataset), self.fingerprint)
             return dataset
 
 

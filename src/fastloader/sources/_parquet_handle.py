@@ -13,7 +13,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from fastloader.errors import SourceError
-from fastloader.sources._file_errors import naming
+from fastloader.sources._file_errors import check_unchanged, naming
 from fastloader.sources._location import Location, PathLike, StorageOptions
 from fastloader.sources._opened_here import OpenedHere, state_without
 from fastloader.sources._sized_stream import SizedStream
@@ -190,7 +190,7 @@ class ParquetHandle:
             SourceError: If it is another one by now.
         """
         if not self.is_local:
-            self._check_unchanged()
+            check_unchanged(self.path, self._read_fingerprint(), self.fingerprint)
         with self.reading():
             options: dict[str, Any] = {
                 "page_checksum_verification": True
@@ -219,22 +219,11 @@ class ParquetHandle:
         Raises:
             SourceError: If it is another one by now.
         """
-        self._check_unchanged()
+        check_unchanged(self.path, self._read_fingerprint(), self.fingerprint)
         with self.reading():
             # Each read says where, so that no position is shared: not with a forked process, either.
             system, path = self._location.file_system()
             return system.open_input_file(path)
-
-    def _check_unchanged(self) -> None:
-        """Check that the file is the one that was looked at.
-
-        Raises:
-            SourceError: If it is another one by now.
-        """
-        if self._read_fingerprint() != self.fingerprint:
-            raise SourceError(
-                f"{self.path} was replaced since it was first opened: make the dataset anew."
-            )
 
     def _read_fingerprint(self) -> str:
         """Hash the footer and what the file system knows of the file.

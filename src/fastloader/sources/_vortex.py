@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from fastloader._extras import import_extra
 from fastloader.errors import SourceError
-from fastloader.sources._file_errors import naming
+from fastloader.sources._file_errors import check_unchanged, naming
 from fastloader.sources._interleaved import RGB
 from fastloader.sources._location import Location, PathLike
 from fastloader.sources._opened_here import OpenedHere, state_without
@@ -140,10 +140,7 @@ class VortexTable:
         """
         vortex = import_extra("vortex", "vortex", f"Reading {self.path}")
         with self.reading():
-            if self._read_fingerprint() != self.fingerprint:
-                raise SourceError(
-                    f"{self.path} was replaced since it was first opened: make the dataset anew."
-                )
+            check_unchanged(self.path, self._read_fingerprint(), self.fingerprint)
             # Otherwise it keeps all segments that it has read, which is the whole file in the end.
             return vortex.open(self.path, memory_map=True)
 
