@@ -331,6 +331,69 @@ def test_a_size_that_no_image_has_is_refused_where_it_is_the_only_one(tmp_path):
         source.read_table()
 
 
+SIZES_ALONE = formats(["lance", "feather"])
+
+
+@pytest.mark.parametrize("encoding", ["list", "bytes"])
+@pytest.mark.parametrize("kind", SIZES_ALONE)
+def test_what_pieces_are_is_read_without_their_pixels(tmp_path, kind, encoding):
+    values = [
+        None if row == 2 else ome_arrow_value(image, encoding=encoding, as_planes=row == 4)
+        for row, image in enumerate(IMAGES)
+    ]
+    table = open_source(write(tmp_path, kind, values, encoding=encoding))._table
+    fields = ("chunks", "planes", "pixels_meta")
+    written = {name: [None if one is None else one[name] for one in values] for name in fields}
+
+    parts = pa.Table.from_batches(
+        batch
+        for _, batch in table.read_fields("image", fields, None, 3, ("pixels", "pixel_bytes"))
+    )
+
+    assert list(fields) == parts.schema.names
+    for name in ("chunks", "planes"):
+        expected = [
+            pieces
+            and [
+                {key: one[key] for key in one if key not in {"pixels", "pixel_bytes"}}
+                for one in pieces
+            ]
+            for pieces in written[name]
+        ]
+        assert expected == parts.column(name).to_pylist()
+    assert [one and one["type"] for one in written["pixels_meta"]] == [
+        one and one["type"] for one in parts.column("pixels_meta").to_pylist()
+    ]
+
+
+@pytest.mark.parametrize("kind", SIZES_ALONE)
+def test_types_that_only_pieces_state_are_found_in_a_column_of_any_name(tmp_path, kind):
+    values = [ome_arrow_value(image, encoding="bytes") for image in IMAGES]
+    for value in values:
+        value["pixels_meta"]["type"] = None
+    pytest.importorskip("lance") if kind == "lance" else None
+    WRITERS[kind](pa.table({"a (b)": image_array(values, encoding="bytes")}), tmp_path / kind)
+    path = (tmp_path / kind).rename(tmp_path / f"cells.{kind}")
+
+    assert_same(IMAGES, read_images(open_source(path)))
+
+
+def test_pixels_are_not_decompressed_where_only_sizes_are_asked_for(tmp_path):
+    content = np.random.default_rng(0).integers(0, 2**16, 50_000, np.uint16).tobytes()
+    image = np.frombuffer(content, np.uint16).reshape(1, 1, 1, 50, 1000)
+    values = [ome_arrow_value(image, encoding="bytes")]
+    path = write(tmp_path, "feather", values, encoding="bytes")
+    damaged = bytearray(path.read_bytes())
+    # Arrow keeps what does not become smaller as it is, with a length of -1 before it.
+    damaged[damaged.index(content[:64]) - 8] = 7
+    path.write_bytes(damaged)
+    source = open_source(path)
+
+    assert source.read_table().shapes.tolist() == [[1, 1, 1, 50, 1000]]
+    with pytest.raises(SourceError, match=r"cells\.feather"):
+        read_images(source)
+
+
 @every_format
 def test_a_table_without_rows_is_empty(tmp_path, kind):
     source = open_source(write(tmp_path, kind, []))

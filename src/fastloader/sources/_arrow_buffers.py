@@ -1,5 +1,6 @@
 """NumPy views of what Arrow arrays hold, without a Python object per value."""
 
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -8,6 +9,7 @@ import pyarrow as pa
 
 __all__ = [
     "binary_bounds",
+    "has_structs",
     "integer_values",
     "list_bounds",
     "number_values",
@@ -15,6 +17,7 @@ __all__ = [
     "release_memory",
     "text_codes",
     "valid_mask",
+    "without_fields",
 ]
 
 Integers: TypeAlias = npt.NDArray[np.int64]
@@ -85,6 +88,41 @@ def list_bounds(array: pa.Array) -> tuple[Integers, Integers, pa.Array]:
         valid = valid_mask(array)
         start, stop = np.where(valid, start, 0), np.where(valid, stop, 0)
     return start, stop, array.values
+
+
+def has_structs(kind: pa.DataType) -> bool:
+    """Return whether values are lists of structs, of which `without_fields` leaves some out."""
+    is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
+    return bool(is_list and pa.types.is_struct(kind.value_type))
+
+
+def without_fields(array: pa.Array, names: Sequence[str]) -> pa.Array:
+    """Return lists whose structs lack some fields, which are not looked at.
+
+    Args:
+        array: Any; returned as it is if it is no such list.
+        names: Of fields.
+    """
+    kind = array.type
+    if not has_structs(kind):
+        return array
+    structs = array.values
+    kept = [field for field in structs.type if field.name not in names]
+    children = [structs.field(field.name) for field in kept]
+    values = pa.StructArray.from_arrays(
+        children,
+        fields=kept,
+        mask=pa.array(~valid_mask(structs)) if structs.null_count else None,
+    )
+    item = pa.field(kind.value_field.name, values.type)
+    return pa.Array.from_buffers(
+        pa.large_list(item) if pa.types.is_large_list(kind) else pa.list_(item),
+        len(array),
+        array.buffers()[:2],
+        array.null_count,
+        array.offset,
+        [values],
+    )
 
 
 def binary_bounds(array: pa.Array) -> tuple[Integers, Integers, npt.NDArray[np.uint8]]:

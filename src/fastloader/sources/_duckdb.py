@@ -116,7 +116,12 @@ class DuckDBTable:
         return self._sql(f"select {wanted} from {self._from}").to_arrow_table()
 
     def read_fields(
-        self, column: str, fields: Sequence[str], rows: Integers | None, batch_rows: int
+        self,
+        column: str,
+        fields: Sequence[str],
+        rows: Integers | None,
+        batch_rows: int,
+        without: Sequence[str] = (),  # noqa: ARG002 - of the protocol
     ) -> Iterator[NumberedBatch]:
         """Yield some fields of a struct column, as columns of record batches.
 
@@ -125,6 +130,7 @@ class DuckDBTable:
             fields: Of the struct.
             rows: Row numbers, ascending; all if None.
             batch_rows: Rows to hold at once.
+            without: Not used: lists are decoded with all that is in them.
         """
         wanted = ", ".join(
             f"{_quoted(column)}.{_quoted(field)} as {_quoted(field)}" for field in fields

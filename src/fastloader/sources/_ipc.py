@@ -13,6 +13,7 @@ import pyarrow as pa
 from pyarrow import ipc
 
 from fastloader.errors import SourceError
+from fastloader.sources._arrow_buffers import has_structs, without_fields
 from fastloader.sources._file_errors import check_unchanged, naming
 from fastloader.sources._flatbuffer import HeaderError
 from fastloader.sources._interleaved import RGB
@@ -104,6 +105,7 @@ class IpcTable:
         fields: Sequence[str],
         rows: Integers | None,
         batch_rows: int,  # noqa: ARG002 - of the protocol
+        without: Sequence[str] = (),
     ) -> Iterator[NumberedBatch]:
         """Yield some fields of a struct column, as columns of record batches.
 
@@ -112,6 +114,7 @@ class IpcTable:
             fields: Of the struct.
             rows: Row numbers, ascending; the record batches that have them come whole.
             batch_rows: Not used: record batches are as they were written.
+            without: Fields of the structs in lists to leave out.
 
         Raises:
             SourceError: If a record batch has fewer rows than the file says.
@@ -119,7 +122,7 @@ class IpcTable:
         numbers = range(len(self._headers))
         if rows is not None:
             numbers = np.unique(np.searchsorted(self._starts, rows, "right") - 1).tolist()
-        is_kept = self._find_buffers(column, fields)
+        is_kept = self._find_buffers(column, fields, without)
         sizes = np.diff(self._starts).tolist()
         # Some columns alone are copied, all of a mapped file only where they are decompressed.
         is_mapped = self._location.is_local and not self._is_compressed
@@ -135,7 +138,7 @@ class IpcTable:
                 )
             # Flattened, a field is null where its image is.
             columns = dict(zip(images.type.names, images.flatten(), strict=True))
-            parts = [columns[field] for field in fields]
+            parts = [without_fields(columns[field], without) for field in fields]
             for part in parts:
                 part.validate(full=True)  # offsets of a damaged file could point anywhere
             yield (
@@ -143,13 +146,23 @@ class IpcTable:
                 pa.RecordBatch.from_arrays(parts, list(fields)),
             )
 
-    def _find_buffers(self, column: str, fields: Sequence[str]) -> npt.NDArray[np.bool_] | None:
+    def _find_buffers(
+        self, column: str, fields: Sequence[str], without: Sequence[str]
+    ) -> npt.NDArray[np.bool_] | None:
         """Return which buffers of a record batch some fields of a column need, if that is known."""
         if not self._is_compressed or self._buffer_paths is None:
             return None
-        wanted = tuple(f"{column}.{field}." for field in fields)
+        within = [(), *((field,) for field in fields)]
+        struct = self.schema.field(column).type
+        unwanted = {
+            (column, field, struct.field(field).type.value_field.name, name)
+            for field in fields
+            if has_structs(struct.field(field).type)
+            for name in without
+        }
         return np.array([
-            path == column or f"{path}.".startswith(wanted) for path in self._buffer_paths
+            path[0] == column and path[1:2] in within and path[:4] not in unwanted
+            for path in self._buffer_paths
         ])
 
     def _read_batch(
@@ -224,7 +237,7 @@ class IpcTable:
         return np.concatenate([[0], np.cumsum(np.array(sizes, np.int64))]).astype(np.int64)
 
     @cached_property
-    def _buffer_paths(self) -> list[str] | None:
+    def _buffer_paths(self) -> list[tuple[str, ...]] | None:
         return buffer_paths(self.schema)
 
     def _read_fingerprint(self) -> str:

@@ -127,8 +127,8 @@ def find_batches(file: pa.NativeFile, footer: bytes) -> list[BatchHeader]:
     return headers
 
 
-def buffer_paths(schema: pa.Schema) -> list[str] | None:
-    """Return which field each buffer of a record batch belongs to, as dotted paths.
+def buffer_paths(schema: pa.Schema) -> list[tuple[str, ...]] | None:
+    """Return which field each buffer of a record batch belongs to, by the names on the way to it.
 
     Args:
         schema: Of the file.
@@ -136,9 +136,9 @@ def buffer_paths(schema: pa.Schema) -> list[str] | None:
     Returns:
         None if the number of buffers cannot be told from the types alone.
     """
-    paths: list[str] = []
+    paths: list[tuple[str, ...]] = []
     for field in without_dictionaries(schema):
-        if not _add_paths(field.type, field.name, paths):
+        if not _add_paths(field.type, (field.name,), paths):
             return None
     return paths
 
@@ -211,14 +211,12 @@ _NUM_BUFFERS = (
 )
 
 
-def _add_paths(kind: pa.DataType, path: str, paths: list[str]) -> bool:
+def _add_paths(kind: pa.DataType, path: tuple[str, ...], paths: list[tuple[str, ...]]) -> bool:
     counts = [count for is_kind, count in _NUM_BUFFERS if is_kind(kind)]
     if not counts:
         return False
     paths += [path] * counts[0]
-    return all(
-        _add_paths(field.type, f"{path}.{field.name}", paths) for field in _children(kind)
-    )
+    return all(_add_paths(field.type, (*path, field.name), paths) for field in _children(kind))
 
 
 def _children(kind: pa.DataType) -> Iterator[pa.Field]:

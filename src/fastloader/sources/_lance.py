@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from fastloader._extras import import_extra
 from fastloader.errors import SourceError
+from fastloader.sources._arrow_buffers import has_structs
 from fastloader.sources._file_errors import check_unchanged, naming
 from fastloader.sources._interleaved import RGB
 from fastloader.sources._location import PathLike, StorageOptions
@@ -105,7 +106,12 @@ class LanceTable:
         return pa.concat_tables(tables) if tables else self._dataset.take([], columns=columns)
 
     def read_fields(
-        self, column: str, fields: Sequence[str], rows: Integers | None, batch_rows: int
+        self,
+        column: str,
+        fields: Sequence[str],
+        rows: Integers | None,
+        batch_rows: int,
+        without: Sequence[str] = (),
     ) -> Iterator[NumberedBatch]:
         """Yield some fields of a struct column, as columns of record batches.
 
@@ -114,11 +120,13 @@ class LanceTable:
             fields: Of the struct.
             rows: Row numbers, ascending; all if None.
             batch_rows: Rows to hold at once.
+            without: Fields of the structs in lists to leave out.
 
         Raises:
             SourceError: If there are other numbers of rows than the table claims.
         """
-        columns = _projection({field: [column, field] for field in fields})
+        columns: Any = _projection({field: [column, field] for field in fields})
+        parts = _parts(self.schema.field(column), fields, without) if without else None
         if rows is None:
             rows = np.arange(self.num_rows)
         # Not by `to_batches`, whose stream ends the process where the text of an error has a zero
@@ -126,13 +134,15 @@ class LanceTable:
         for start, stop in _ranges(len(rows), batch_rows):
             some = rows[start:stop]
             done = 0
-            table = self._dataset.take(some.tolist(), columns=columns)
+            table = self._dataset.take(some.tolist(), columns=parts or columns)
             if len(table) != len(some):
                 raise SourceError(
                     f"{self.path} cannot be read: expected {len(some)} rows from row "
                     f"{int(some[0])} on, but got {len(table)}."
                 )
-            for batch in table.to_batches():
+            if parts:
+                table = table.flatten().select([f"{column}.{field}" for field in fields])
+            for batch in table.rename_columns(list(fields)).to_batches():
                 yield some[done : done + batch.num_rows], batch
                 done += batch.num_rows
 
@@ -196,6 +206,30 @@ def _projection(columns: dict[str, list[str]]) -> dict[str, str]:
         name: ".".join(f"`{part.replace('`', '``')}`" for part in path)
         for name, path in columns.items()
     }
+
+
+def _parts(column: pa.Field, fields: Sequence[str], without: Sequence[str]) -> list[str] | None:
+    """Return the paths of all that is read of a column, which SQL has none for within lists.
+
+    Args:
+        column: Of structs.
+        fields: Of the struct.
+        without: Fields of the structs in lists to leave out.
+
+    Returns:
+        None if a name has a character that paths are made of.
+    """
+    paths: list[tuple[str, ...]] = []
+    for name in fields:
+        kind = column.type.field(name).type
+        if not has_structs(kind):
+            paths.append((column.name, name))
+            continue
+        kept = [one.name for one in kind.value_type if one.name not in without]
+        paths += [(column.name, name, kind.value_field.name, one) for one in kept]
+    if any(set(part) & set(".`") for path in paths for part in path):
+        return None
+    return [".".join(path) for path in paths]
 
 
 def _ranges(num_rows: int, at_once: int) -> Iterator[tuple[int, int]]:

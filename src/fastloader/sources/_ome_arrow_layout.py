@@ -11,6 +11,7 @@ from fastloader.sources._arrow_buffers import numpy_dtype
 
 __all__ = [
     "CHUNK_PLACE",
+    "PIXELS",
     "PLANE_PLACE",
     "SIZES",
     "ColumnLayout",
@@ -23,6 +24,8 @@ __all__ = [
 SIZES = ("size_t", "size_c", "size_z", "size_y", "size_x")
 CHUNK_PLACE = ("t", "c", "z", "y", "x", "shape_z", "shape_y", "shape_x")
 PLANE_PLACE = ("t", "c", "z")
+PIXELS = ("pixels", "pixel_bytes")
+"""Fields of chunks and planes that are large; all others say where and what they are."""
 _TYPED_BYTES = ("dtype", "compression", "pixel_bytes")
 
 

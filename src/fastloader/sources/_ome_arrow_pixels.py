@@ -75,12 +75,18 @@ class PixelWriter:
         self._channels = None if channels is None else list(channels)
         self._where = where
 
-    def write(self, column: pa.StructArray, row_numbers: Integers) -> int:
+    def write(
+        self,
+        column: pa.StructArray,
+        row_numbers: Integers,
+        is_wanted: npt.NDArray[np.bool_] | None = None,
+    ) -> int:
         """Write those images of a batch that are wanted.
 
         Args:
             column: The image column of a record batch: chunks, planes or both.
             row_numbers: Row number of each of its values, ascending.
+            is_wanted: Which of them to write now; all if None.
 
         Returns:
             How many images were written.
@@ -88,11 +94,12 @@ class PixelWriter:
         Raises:
             ImageDataError: If the pixels of an image make no sense.
         """
-        low, high = np.searchsorted(self._rows, (row_numbers[0], row_numbers[-1] + 1))
-        images = np.searchsorted(row_numbers, self._rows[low:high])
-        is_here = row_numbers[images] == self._rows[low:high]  # a batch may leave rows out
-        images = images[is_here]
-        rows, offsets = self._rows[low:high][is_here], self._offsets[low:high][is_here]
+        at = np.searchsorted(self._rows, row_numbers)
+        is_here = np.searchsorted(self._rows, row_numbers, "right") > at
+        images = np.flatnonzero(is_here if is_wanted is None else is_here & is_wanted)
+        if not len(images):
+            return 0
+        rows, offsets = self._rows[at[images]], self._offsets[at[images]]
         batch = _Batch(
             column=column,
             shapes=np.zeros((len(column), 5), np.int64),

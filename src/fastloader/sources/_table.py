@@ -58,7 +58,12 @@ class ArrowTable(Protocol):
         ...
 
     def read_fields(
-        self, column: str, fields: Sequence[str], rows: Integers | None, batch_rows: int
+        self,
+        column: str,
+        fields: Sequence[str],
+        rows: Integers | None,
+        batch_rows: int,
+        without: Sequence[str] = (),
     ) -> Iterator[NumberedBatch]:
         """Yield some fields of a struct column, as columns of record batches.
 
@@ -67,6 +72,7 @@ class ArrowTable(Protocol):
             fields: Of the struct; others may come too, and need not be read.
             rows: Row numbers, ascending, each once; all rows if None. Others may come too.
             batch_rows: Rows to hold at once, where the format lets choose.
+            without: Fields of the structs in lists that nobody looks at: they need not come.
         """
         ...
 

@@ -10,19 +10,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fastloader.errors import SourceError
-from fastloader.sources._batch_rows import rows_at_once
 from fastloader.sources._column_values import channel_names, column_values
 from fastloader.sources._conditions import columns_of, matching_rows
 from fastloader.sources._description import ImageDescription, described_fields, described_images
 from fastloader.sources._interleaved import RGB, InterleavedSource, is_interleaved
 from fastloader.sources._ome_arrow_layout import (
+    PIXELS,
     ColumnLayout,
     choose_image_column,
     listed,
     other_columns,
 )
 from fastloader.sources._ome_arrow_pixels import PixelWriter
-from fastloader.sources._ome_arrow_table import ImageTableReader, has_pieces
+from fastloader.sources._ome_arrow_table import ImageTableReader
+from fastloader.sources._piece_pass import PiecePass, is_among
 from fastloader.sources._protocol import ColumnValues, ImageSource, ImageTable, WritePixels
 from fastloader.sources._table import ArrowTable, HasStatistics
 from fastloader.sources._write_behind import WriteBehind
@@ -38,6 +39,9 @@ _OUTLIER_PIXELS = 1e6
 """An image is checked first if it claims this many times the pixels of a usual one, and as many."""
 _GIANT_PIXELS = 2**30
 """Of images that claim more, as a usual one may do itself, the largest is checked first."""
+_READ_BYTES = 8 << 20
+"""Pixels asked for by one call: to ask for half as many takes Lance a fifth longer, for twice as
+many as well, which leave the processor's caches."""
 _WRITTEN_BYTES = 16 << 20
 """Pixels written by one call, which takes 0.3 ms beside them: copying 2 MB takes as long."""
 _STREAM_SHARE = 0.5
@@ -198,20 +202,20 @@ class TableSource:
             return
         table = self._images
         num_bytes = table.shapes[rows].prod(axis=1) * table.item_sizes[rows]
-        batch_rows = rows_at_once(num_bytes)
-        written_rows = max(batch_rows, int(_WRITTEN_BYTES // num_bytes.mean()))
+        batch_rows = max(1, int(_READ_BYTES // num_bytes.mean()))
+        written_rows = max(1, int(_WRITTEN_BYTES // num_bytes.mean()))
         writer = PixelWriter(
             self._layout, table, rows, offsets, write, channels=channels, where=self.where
         )
         left = rows
         for name in self._pieces:
-            one = _Pass(writer, name, rows, left, on_rows, is_last=name == self._pieces[-1])
+            one = PiecePass(writer, name, left, on_rows, is_last=name == self._pieces[-1])
             with WriteBehind(one.write, in_thread=num_threads > 1) as behind:
                 for row_numbers, column in self._batches((name,), left, batch_rows):
                     # Some formats give all their rows at once: what is made of them should not be.
                     for start in range(0, len(row_numbers), written_rows):
                         some = slice(start, start + written_rows)
-                        if _is_among(row_numbers[some], left).any():
+                        if is_among(row_numbers[some], left).any():
                             behind(column[some], row_numbers[some])
             left = one.without_pieces()
             if not len(left):
@@ -234,7 +238,8 @@ class TableSource:
             self._may_trust_meta() and all(reader.add_stated(column) for _, column in batches)
         ):
             reader = ImageTableReader(self._layout, self.where)
-            for _, column in self._batches(("pixels_meta", *self._pieces), None, _PIECE_ROWS):
+            fields = ("pixels_meta", *self._pieces)
+            for _, column in self._batches(fields, None, _PIECE_ROWS, without=PIXELS):
                 reader.add(column)
         table = reader.finish()
         if table.num_rows != self.num_rows:
@@ -286,7 +291,8 @@ class TableSource:
         probes = np.unique(np.linspace(0, self.num_rows - 1, 3).astype(np.int64))
         probe = ImageTableReader(layout, self.where)
         stated = ImageTableReader(layout, self.where)
-        for row_numbers, column in self._batches(("pixels_meta", *self._pieces), probes, 1):
+        fields = ("pixels_meta", *self._pieces)
+        for row_numbers, column in self._batches(fields, probes, len(probes), without=PIXELS):
             for at in np.flatnonzero(np.isin(row_numbers, probes)).tolist():
                 probe.add(column[at : at + 1])
                 if not stated.add_stated(column[at : at + 1]):
@@ -294,7 +300,11 @@ class TableSource:
         return probe.dtypes == stated.dtypes
 
     def _batches(
-        self, fields: Sequence[str], rows: Integers | None, batch_rows: int
+        self,
+        fields: Sequence[str],
+        rows: Integers | None,
+        batch_rows: int,
+        without: Sequence[str] = (),
     ) -> Iterator[tuple[Integers, pa.StructArray]]:
         """Yield row numbers and the image column with some of its fields.
 
@@ -307,74 +317,13 @@ class TableSource:
         found = 0
         with self._table.reading():
             for row_numbers, batch in self._table.read_fields(
-                self._column, fields, wanted, batch_rows
+                self._column, fields, wanted, batch_rows, without
             ):
                 found += len(row_numbers)
                 if len(row_numbers):
                     yield row_numbers, _as_struct(batch)
         if found < expected:
             raise SourceError(f"{self.where}: expected {expected} rows, but got {found}.")
-
-
-class _Pass:
-    """Writes images from one kind of pieces, and notes those that have none of them."""
-
-    def __init__(
-        self,
-        writer: PixelWriter,
-        name: str,
-        rows: Integers,
-        left: Integers,
-        on_rows: Callable[[int], None] | None,
-        *,
-        is_last: bool,
-    ) -> None:
-        """Take what to write.
-
-        Args:
-            writer: Where it goes.
-            name: ``"chunks"`` or ``"planes"``.
-            rows: All rows that `writer` would write.
-            left: Those of them that are still to be written.
-            on_rows: Called with the number of images written since the last call.
-            is_last: Whether no other pieces come after these.
-        """
-        self._writer = writer
-        self._name = name
-        self._rows = rows
-        self._left = left
-        self._on_rows = on_rows
-        self._is_last = is_last
-        self._without: list[Integers] = []
-
-    def write(self, column: pa.StructArray, row_numbers: Integers) -> None:
-        """Write those images of a batch that are wanted and have such pieces."""
-        wanted = _is_among(row_numbers, self._left)
-        if not self._is_last:
-            has_none = wanted & ~has_pieces(column, self._name)
-            self._without.append(row_numbers[has_none])
-            wanted &= ~has_none
-        blocked = _is_among(row_numbers, self._rows) & ~wanted
-        edges = np.flatnonzero(blocked)
-        starts = np.concatenate([[0], edges + 1]).tolist()
-        stops = np.concatenate([edges, [len(row_numbers)]]).tolist()
-        for start, stop in zip(starts, stops, strict=True):
-            if start == stop:
-                continue
-            part = slice(start, stop)
-            count = self._writer.write(column[part], row_numbers[part])
-            if self._on_rows is not None:
-                self._on_rows(count)
-
-    def without_pieces(self) -> Integers:
-        """Return the rows that had no such pieces."""
-        return np.concatenate([np.zeros(0, np.int64), *self._without])
-
-
-def _is_among(values: Integers, rows: Integers) -> npt.NDArray[np.bool_]:
-    """Return which values are in `rows`, which ascend: `np.isin` sorts both for each batch."""
-    at = np.searchsorted(rows, values)
-    return np.asarray(np.append(rows, -1)[at] == values)
 
 
 def _as_struct(batch: pa.RecordBatch) -> pa.StructArray:

@@ -99,6 +99,7 @@ class VortexTable:
         fields: Sequence[str],
         rows: Integers | None,
         batch_rows: int,  # noqa: ARG002 - of the protocol
+        without: Sequence[str] = (),  # noqa: ARG002
     ) -> Iterator[NumberedBatch]:
         """Yield some fields of a struct column, as columns of record batches.
 
@@ -107,6 +108,7 @@ class VortexTable:
             fields: Of the struct.
             rows: Row numbers, ascending; all if None.
             batch_rows: Not used: smaller batches than those of the file decode it many times.
+            without: Not used: lists are decoded with all that is in them.
         """
         expression = import_extra("vortex.expr", "vortex", f"Reading {self.path}")
         # A struct that is never null itself: Arrow aborts on a record batch that has null rows.
