@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from fastloader._fingerprint import fingerprint
+from fastloader._fingerprint import OwnFingerprint, fingerprint
 
 OPTIONS = {"crop": 32}
 
@@ -250,3 +250,27 @@ def test_a_thread_is_not_looked_into():
     inner.size = 4
 
     assert fingerprint([thread]) == before
+
+
+class Versioned(OwnFingerprint):
+    def __init__(self):
+        self.version, self.buffers = 1, []
+
+    def own_fingerprint(self):
+        return self.version
+
+
+def test_what_has_a_fingerprint_of_its_own_is_asked_for_it():
+    holder = Holder()
+    holder.inner = Versioned()
+    before = fingerprint(holder)
+
+    holder.inner.buffers.append(0)
+    assert fingerprint(holder) == before
+
+    holder.inner.version = 2
+    assert fingerprint(holder) != before
+
+    other = Holder.__new__(Holder)
+    other.__dict__ = holder.__dict__ | {"inner": Versioned()}
+    assert fingerprint(other) != before

@@ -2,8 +2,9 @@
 
 import threading
 import zlib
+from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from functools import partial
 from itertools import islice
@@ -18,7 +19,7 @@ import torch
 from fastloader._reach import is_own_code, slots_of, statics_of
 from fastloader.typing import LiveDataset
 
-__all__ = ["fingerprint"]
+__all__ = ["OwnFingerprint", "fingerprint"]
 
 DEPTH = 10
 STATIC_DEPTH = 3  # from a class attribute or global variable
@@ -33,6 +34,16 @@ CONTAINERS = (Mapping, list, tuple, AbstractSet, deque)
 CLOSED = (ModuleType, threading.Thread)  # lead to all that the interpreter holds
 
 
+class OwnFingerprint(ABC):
+    """Base of objects that know what of them can change, and need not be looked into."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def own_fingerprint(self) -> Hashable:
+        """Return something that compares unequal once the object is another for its users."""
+
+
 def fingerprint(obj: object) -> Any:
     """Return something that compares unequal if `obj` has changed in a way that is cheap to see.
 
@@ -40,10 +51,11 @@ def fingerprint(obj: object) -> Any:
     global variables that the user's own code names. Of longer containers the identities of
     their elements count, of arrays a checksum: of all of it up to 256 KiB, of 64 pieces of
     larger ones, until 2 MiB were read; of tensors also the count of in-place changes. Plain
-    values of a `LiveDataset` are left out: they reach the workers by themselves.
+    values of a `LiveDataset` are left out: they reach the workers by themselves. What
+    has an `OwnFingerprint` is asked for it.
 
     Args:
-        obj: A dataset, say. Nothing is called on it, and it is not kept alive.
+        obj: A dataset, say. Nothing else is called on it, and it is not kept alive.
     """
     look = _Look()
     return look.at(obj, DEPTH), look.at_statics()
@@ -73,6 +85,8 @@ class _Look:
     def _at_new(self, obj: object, depth: int) -> Any:
         if isinstance(obj, torch.Tensor):
             return self._at_tensor(obj)
+        if isinstance(obj, OwnFingerprint):
+            return id(obj), obj.own_fingerprint()
         if isinstance(obj, np.ndarray):
             return id(obj), obj.shape, self._checksum(obj)
         if isinstance(obj, CONTAINERS):

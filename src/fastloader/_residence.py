@@ -7,7 +7,12 @@ import torch
 
 from fastloader._fingerprint import fingerprint
 from fastloader._seeding import DrawScope, draw_scope
-from fastloader.datasets._resident import NotResidentError, ResidentData, make_resident
+from fastloader.datasets._resident import (
+    NotResidentError,
+    ResidentData,
+    copied_parts,
+    make_resident,
+)
 from fastloader.engine import Deliveries, FetchPlan, MergedRun, merged_bytes_on
 from fastloader.sampling._drawn import DrawnBatches
 from fastloader.sampling._uploaded import UploadedOrder
@@ -48,7 +53,8 @@ class Residence:
             scope: Base seed and epoch.
             deliveries: Takes what became of them.
         """
-        state = (fingerprint(plan.dataset), device)
+        copied = plan.dataset if plan.batched is None else copied_parts(plan.batched)
+        state = (fingerprint(copied), device)
         if self._kept is None or state != self._state:
             self._kept = None  # before the new copy takes memory too
             try:

@@ -7,10 +7,11 @@ import pytest
 import torch
 from torch.utils.data import ConcatDataset, StackDataset, Subset, TensorDataset, default_collate
 
+from fastloader._fingerprint import fingerprint
 from fastloader._seeding import DrawScope, draw_scope
 from fastloader.datasets import Augment, ChannelStatistics, OMEArrowDataset, Standardize
 from fastloader.datasets._batched import as_batched
-from fastloader.datasets._resident import NotResidentError, make_resident
+from fastloader.datasets._resident import NotResidentError, copied_parts, make_resident
 from fastloader.transforms import RandomFlip
 from tests.equality import assert_same
 
@@ -179,3 +180,23 @@ def test_indices_may_be_numbers_of_numpy():
     data = TensorDataset(tensors(12, 4))
 
     assert torch.equal(resident(data).take([np.int64(3)])[0], data.tensors[0][3:4])
+
+
+def test_what_a_copy_is_made_of_is_seen_to_change():
+    pictures = OMEArrowDataset(PICTURES, label_column="label")
+    subset = Subset(pictures, [0, 1])
+    augmented = Augment(subset, RandomFlip())
+
+    def parts_of(dataset):
+        return fingerprint(copied_parts(as_batched(dataset)))
+
+    before = [parts_of(one) for one in (pictures, subset, augmented)]
+    pictures.get_batch([0, 1])  # opens what it reads
+    assert [parts_of(one) for one in (pictures, subset, augmented)] == before
+
+    subset.indices.append(2)
+    assert parts_of(pictures) == before[0]
+    assert parts_of(subset) != before[1]
+    assert parts_of(augmented) != before[2]
+
+    assert parts_of(Augment(subset, RandomFlip())) != parts_of(augmented)

@@ -160,3 +160,28 @@ def test_batches_are_arrays_alone_for_who_needs_no_lists():
         assert [len(part) for part in indices] == [4, 4, 1]
         assert not any(isinstance(part, list) for part in indices)
         assert sorted(index for part in indices for index in part) == list(range(9))
+
+
+@given(options=samplers, most=st.integers(1, 100), num_skipped=st.integers(0, 20))
+def test_batches_can_be_had_uncut(options, most, num_skipped):
+    options["batch"] = options["batch"] or (4, False)
+    torch.manual_seed(3)
+    sampler, _ = build(**options)
+    each = DrawnBatches(iter(compact_sampler(sampler, num_skipped=num_skipped)))
+    expected = [drawn.indices for drawn in each]
+
+    torch.manual_seed(3)
+    sampler, _ = build(**options)
+    whole = DrawnBatches(iter(compact_sampler(sampler, num_skipped=num_skipped)))
+    whole.makes_lists = False
+    found = []
+    while len((uncut := whole.take_uncut(most)).indices):
+        first, indices, size = uncut
+        assert first == len(found)
+        assert len(indices) <= max(most, size)
+        found += [
+            indices[start : start + size].tolist() for start in range(0, len(indices), size)
+        ]
+
+    assert found == expected
+    assert len(whole.take_uncut(most).indices) == 0

@@ -1,14 +1,21 @@
 """Batches of an order taken one by one or many at once are the same, here and on a device."""
 
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
 import pytest
 import torch
+from torch.utils.data import BatchSampler, SequentialSampler
 
-from fastloader.sampling._compact import IndexArray
+from fastloader.sampling._compact import IndexArray, compact_sampler
 from fastloader.sampling._drawn import DrawnBatches
-from fastloader.sampling._uploaded import UploadedIndices, _Upload, join_uploaded
+from fastloader.sampling._uploaded import (
+    UploadedIndices,
+    UploadedOrder,
+    _Upload,
+    join_uploaded,
+)
 
 
 class Stateful:
@@ -94,3 +101,40 @@ def test_indices_are_good_on_the_stream_that_copied_them_alone():
     assert type(elsewhere) is IndexArray
     streams.current = 1
     assert here.on_device().tolist() == [12, 10]
+
+
+@pytest.fixture
+def unpinned(monkeypatch):
+    """Let memory be locked where there is nothing to lock it for."""
+
+    class Torch:
+        def __getattr__(self, name):
+            return getattr(torch, name)
+
+        def empty(self, *shape, pin_memory, dtype):
+            assert pin_memory
+            return torch.empty(*shape, dtype=dtype)
+
+    monkeypatch.setattr("fastloader.sampling._uploaded.torch", Torch())
+
+
+@pytest.mark.parametrize("most", [1, 3, 100])
+@pytest.mark.parametrize("options", KINDS.values(), ids=KINDS)
+def test_an_uploaded_order_is_the_order(unpinned, options, most):
+    read = BatchSampler(SequentialSampler(range(11)), 3, drop_last=False)
+    make = partial(DrawnBatches, iter(compact_sampler(read)), **options())
+    expected = list(make())
+    order = UploadedOrder(
+        DrawnBatches(iter(compact_sampler(read)), **options()), torch.device("cpu")
+    )
+
+    found = []
+    while taken := order.take(most):
+        found += taken
+
+    assert found == expected
+    assert all(type(drawn.indices) is UploadedIndices for drawn in found)
+    assert all(
+        drawn.indices.on_device().tolist() == list(drawn.indices) == list(drawn.indices.array)
+        for drawn in found
+    )

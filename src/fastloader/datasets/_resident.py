@@ -26,6 +26,7 @@ __all__ = [
     "NotResidentError",
     "ResidentData",
     "StoredRows",
+    "copied_parts",
     "make_resident",
     "preferred_residence",
 ]
@@ -78,6 +79,23 @@ def make_resident(batched: BatchedDataset, device: torch.device) -> ResidentData
     if isinstance(batched, StoredRows):
         return _Converted(batched.convert_rows, make_resident(batched.stored_rows, device))
     return _shared_columns(batched, device)
+
+
+def copied_parts(batched: BatchedDataset) -> Any:
+    """Return what a copy on a device is made of: while it is the same, so is the copy.
+
+    Of wrappers and conversions only which they are: they are asked anew for each batch.
+
+    Args:
+        batched: From `as_batched`.
+    """
+    if isinstance(batched, SubsetRows):
+        return batched.chosen, copied_parts(batched.base)
+    if isinstance(batched, WrappedRows):
+        return id(batched.wrapper), copied_parts(batched.base)
+    if isinstance(batched, StoredRows):
+        return id(batched), copied_parts(batched.stored_rows)
+    return batched.tensors if isinstance(batched, TensorRows) else batched
 
 
 def preferred_residence(dataset: Any) -> str | None:
@@ -166,9 +184,8 @@ _known: WeakValueDictionary[Any, _Columns] = WeakValueDictionary()
 
 
 def _shared_columns(batched: BatchedDataset, device: torch.device) -> _Columns:
-    subject = batched.tensors if isinstance(batched, TensorRows) else batched
     # As it is now: a dataset that was changed in place is copied anew.
-    key = (fingerprint(subject), device)
+    key = (fingerprint(copied_parts(batched)), device)
     columns = _known.get(key)
     if columns is None:
         columns = _known[key] = _Columns(batched, device)

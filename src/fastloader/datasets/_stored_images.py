@@ -8,6 +8,7 @@ import numpy.typing as npt
 import torch
 
 from fastloader._buffers import empty_batch
+from fastloader._fingerprint import OwnFingerprint
 from fastloader.datasets._axes import as_stored, sample_shape
 from fastloader.datasets._image_store import ImageStore
 from fastloader.datasets._label_choice import LabelDict
@@ -17,7 +18,7 @@ from fastloader.errors import ShapeError
 __all__ = ["StoredImages", "gather_images"]
 
 
-class StoredImages:
+class StoredImages(OwnFingerprint):
     """The samples of an image dataset before conversion: 16-bit pixels take half of float32's."""
 
     def __init__(
@@ -39,6 +40,9 @@ class StoredImages:
         self._labels = labels
         self._axes = axes
         self._dtype = dtype
+
+    def own_fingerprint(self) -> None:
+        """Return nothing: pixels and labels stay, whatever their store learns of its files."""
 
     def __len__(self) -> int:
         return len(self._images)

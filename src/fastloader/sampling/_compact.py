@@ -20,7 +20,7 @@ from torch.utils.data import (
 from fastloader._openmp import without_openmp
 from fastloader.sampling._epoch_sampler import has_chunks
 
-__all__ = ["IndexArray", "IndexList", "compact_sampler"]
+__all__ = ["CutBatches", "IndexArray", "IndexList", "compact_sampler"]
 
 _CHUNK = 8192
 """Indices turned into Python numbers at a time."""
@@ -185,22 +185,21 @@ class _CompactBatches(_Compact):
         self._num_skipped = num_skipped
 
     def __iter__(self) -> Iterator[Sequence[Any]]:
-        inner = self._sampler.sampler
+        inner, size = self._sampler.sampler, self._sampler.batch_size
         if has_chunks(inner):  # asked now: the epoch of an order may change before it is read
-            chunks = inner.chunks(self._num_skipped)
-            return self._complete(_cut(chunks, self._sampler.batch_size))
-        return self._complete(self._batches(inner))
-
-    def _batches(self, inner: Any) -> Iterator[Sequence[Any]]:
-        size = self._sampler.batch_size
+            return self._cut(inner.chunks(self._num_skipped))
         if type(inner) is RandomSampler:
             chunks = _CompactRandom(inner).chunks()
-            yield from _cut(_without_first(chunks, self._num_skipped), size)
-        elif type(inner) is SequentialSampler:
-            yield from _cut(_count(self._num_skipped, len(inner)), size)
-        else:
-            later = compact_sampler(inner, num_skipped=self._num_skipped)
-            yield from _collect(iter(later), size)
+            return self._cut(_without_first(chunks, self._num_skipped))
+        if type(inner) is SequentialSampler:
+            return self._cut(_count(self._num_skipped, len(inner)))
+        later = compact_sampler(inner, num_skipped=self._num_skipped)
+        return self._complete(_collect(later, size))
+
+    def _cut(self, chunks: Iterator[_Indices]) -> "CutBatches":
+        size = self._sampler.batch_size
+        batches = self._complete(_cut(chunks, size))
+        return CutBatches(chunks, batches, size, drops_last=self._sampler.drop_last)
 
     def _complete(self, batches: Iterator[Sequence[Any]]) -> Iterator[Sequence[Any]]:
         """Leave out a last batch that is not full, if it is to be."""
@@ -211,7 +210,55 @@ class _CompactBatches(_Compact):
         return takewhile(lambda batch: len(batch) == size, batches)
 
 
-def _collect(indices: Iterator[Any], size: int) -> Iterator[list[Any]]:
+class CutBatches(Iterator[Sequence[Any]]):
+    """Batches that are cut from arrays, which can be had uncut as well; not both of one pass.
+
+    Args:
+        chunks: The arrays, drawn no sooner than they are needed.
+        batches: Cut from them.
+        batch_size: Indices in each but the last.
+        drops_last: Whether a last batch that is not full is left out.
+    """
+
+    def __init__(
+        self,
+        chunks: Iterator[_Indices],
+        batches: Iterator[Sequence[Any]],
+        batch_size: int,
+        *,
+        drops_last: bool,
+    ) -> None:
+        self._chunks = chunks
+        self._batches = batches
+        self.batch_size = batch_size
+        self._drops_last = drops_last
+        self._rest = np.empty(0, dtype=np.int64)
+
+    def __next__(self) -> Sequence[Any]:
+        return next(self._batches)
+
+    def take_uncut(self, most: int) -> _Indices:
+        """Return the indices of the next batches, one after the other; none at the end.
+
+        Args:
+            most: How many there may be; of one batch at least.
+        """
+        wanted = max(1, most // self.batch_size) * self.batch_size
+        parts = [self._rest]
+        count = len(self._rest)
+        while count < wanted and (chunk := next(self._chunks, None)) is not None:
+            parts.append(chunk)
+            count += len(chunk)
+        joined = np.concatenate(parts)
+        stop = min(wanted, count)
+        if self._drops_last:
+            stop -= stop % self.batch_size
+        self._rest = joined[stop:]
+        return joined[:stop]
+
+
+def _collect(sampler: Iterable[Any], size: int) -> Iterator[list[Any]]:
+    indices = iter(sampler)
     while batch := list(islice(indices, size)):
         yield batch
 

@@ -6,10 +6,13 @@ from collections.abc import Iterator
 from itertools import islice, repeat
 from typing import Any, NamedTuple
 
-from fastloader.sampling._compact import IndexArray, IndexList
+import numpy as np
+import numpy.typing as npt
+
+from fastloader.sampling._compact import CutBatches, IndexArray, IndexList
 from fastloader.typing import Stateful
 
-__all__ = ["Drawn", "DrawnBatches"]
+__all__ = ["Drawn", "DrawnBatches", "Uncut"]
 
 logger = logging.getLogger("fastloader")
 
@@ -23,6 +26,17 @@ class Drawn(NamedTuple):
     """Of its samples; a single index without batches."""
     sampler_state: bytes | None
     """The pickled state of the sampler after it gave this batch, if it has a ``state_dict``."""
+
+
+class Uncut(NamedTuple):
+    """Batches that follow one another, of an order without states."""
+
+    first_number: int
+    """Of the first batch in its epoch."""
+    indices: npt.NDArray[np.int64]
+    """Of their samples."""
+    batch_size: int
+    """Indices of each batch but the last of the order."""
 
 
 class DrawnBatches:
@@ -87,6 +101,24 @@ class DrawnBatches:
         drawn = list(map(Drawn, numbers, self._indices, repeat(None)))
         self._number += len(drawn)
         return drawn
+
+    def take_uncut(self, most: int) -> Uncut | None:
+        """Return the next batches in one array, which is empty at the end of the order.
+
+        Args:
+            most: Indices that there may be; of one batch at least.
+
+        Returns:
+            None if they do not come of arrays, or not one like the other: take them one by one.
+        """
+        batches = self._indices
+        is_plain = self._sampler is None and not self._done and not self.makes_lists
+        if not is_plain or not isinstance(batches, CutBatches):
+            return None
+        indices = batches.take_uncut(most)
+        uncut = Uncut(self._number, indices, batches.batch_size)
+        self._number += -(-len(indices) // batches.batch_size)
+        return uncut
 
     def _state(self) -> bytes | None:
         # Not kept as it is: samplers may give away what they go on to change.
