@@ -13,9 +13,9 @@ from fastloader.sampling._drawn import DrawnBatches
 from fastloader.stages import (
     BatchStream,
     CopySeconds,
-    CutStream,
     PinnedStream,
     copied_ahead,
+    copied_ahead_and_cut,
     copied_to,
 )
 
@@ -99,7 +99,7 @@ def made_here(
     if rows is not None:
         whole = DirectMaker(rows, device, maker, _pinned_empty, standby.crew)
     merged = MergedRun(whole, order, deliveries)
-    return CutStream(copied_ahead(merged, device, GATHERED_AHEAD, standby, seconds))
+    return copied_ahead_and_cut(merged, device, GATHERED_AHEAD, standby, seconds)
 
 
 def staged(

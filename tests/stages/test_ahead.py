@@ -1,11 +1,16 @@
 """A thread makes batches ahead, in order, and ends when it is told to."""
 
 import threading
+import time
 
+import numpy as np
 import pytest
+import torch
 
+from fastloader._rows import Merged
 from fastloader._standby import Standby, StandbyKeeper
 from fastloader.stages._ahead import AheadStream
+from fastloader.stages._cut import CutStream
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
@@ -87,3 +92,41 @@ def test_an_error_comes_at_its_batch_and_the_rest_after_it(keeper):
     with pytest.raises(KeyError, match="label"):
         next(stream)
     stream.close()
+
+
+def wait_for(is_so):
+    deadline = time.monotonic() + 10
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+def test_the_thread_begins_when_the_consumer_has_what_is_ready(keeper):
+    source = Counted(20)
+    stream = AheadStream(source, 2, Standby(keeper))
+    wait_for(lambda: all(one.done() for one in tuple(stream._ahead)))
+
+    next(stream)
+    time.sleep(0.01)
+    assert source.num_made == 2
+
+    stream.go_on()
+    wait_for(lambda: source.num_made == 3)
+    assert all_of(stream) == list(range(2, 21))
+    stream.close()
+
+
+def test_the_thread_begins_with_the_second_of_merged_batches():
+    class Twos:
+        def __next__(self):
+            return Merged(torch.arange(4), np.array([2, 2]))
+
+    told = []
+    stream = CutStream(Twos(), lambda: told.append(None))
+
+    counts = []
+    for _ in range(5):
+        next(stream)
+        counts.append(len(told))
+
+    assert counts == [0, 1, 1, 2, 2]

@@ -173,6 +173,7 @@ def test_what_is_over_is_let_go(device, copied):
 
 
 def test_a_thread_copies_and_the_consumer_waits_for_the_copies(device, keeper):
+    device.copies_end = False
     stream = copied_ahead(Source(5), CPU, 2, Standby(keeper))
 
     list(numbers_of(stream))
@@ -209,8 +210,19 @@ def test_only_copies_of_the_callers_own_data_are_waited_for(device, copied, is_l
             rows = HostRows(Rows(), positions) if is_live else torch.from_numpy(positions) * 10
             return {"number": rows}
 
+    device.copies_end = False
     stream = copied(Merged(3), CPU)
 
     assert list(numbers_of(stream)) == [0, 10, 20]
     assert device.num_waits == num_waits
     stream.close()
+
+
+def test_copies_that_are_over_are_not_waited_for(device, copied):
+    stream = copied(Source(5), CPU)
+
+    list(numbers_of(stream))
+    stream.close()
+
+    assert not device.waited_in
+    assert not device.num_waits

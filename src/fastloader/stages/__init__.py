@@ -5,6 +5,7 @@ from fastloader.stages._device import (
     MOST_UNDER_WAY,
     CopySeconds,
     copied_ahead,
+    copied_ahead_and_cut,
     copied_to,
     lock_pages,
 )
@@ -21,6 +22,7 @@ __all__ = [
     "PinnedStream",
     "ResidentStream",
     "copied_ahead",
+    "copied_ahead_and_cut",
     "copied_to",
     "lock_pages",
     "map_tensors",

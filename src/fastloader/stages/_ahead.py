@@ -29,6 +29,7 @@ class AheadStream:
         self._standby = standby
         self._ahead: deque[Future[list[Batch]]] = deque()
         self._is_ended = False
+        self._owes = False
         for _ in range(depth):
             self._ask()
 
@@ -38,13 +39,24 @@ class AheadStream:
         Raises:
             StopIteration: At the end of the pass.
         """
+        self.go_on()
         while self._ahead:
             made = self._ahead.popleft().result()
             if made:
-                self._ask()
+                # The thread would take turns for the interpreter with whoever has asked: if there
+                # is time it begins when they have their batch.
+                self._owes = bool(self._ahead) and self._ahead[0].done()
+                if not self._owes:
+                    self._ask()
                 return made[0]
             self._is_ended = True
         raise StopIteration
+
+    def go_on(self) -> None:
+        """Let the thread begin with what was put off; the next call of `next` does it as well."""
+        if self._owes:
+            self._owes = False
+            self._ask()
 
     def next_if_ready(self) -> list[Batch]:
         """Return the next batch in a list if it has been made."""

@@ -1,6 +1,7 @@
 """Cuts batches that were made and copied together into single ones."""
 
 from collections import deque
+from collections.abc import Callable
 
 from fastloader._queue_state import QueueState
 from fastloader._rows import Merged, cut_rows
@@ -15,16 +16,23 @@ class CutStream:
 
     Args:
         source: Gives `Merged` batches, wherever they lie by now.
+        go_on: Called when the consumer is at work with merged batches that it has got.
     """
 
-    def __init__(self, source: BatchStream) -> None:
+    def __init__(self, source: BatchStream, go_on: Callable[[], object] | None = None) -> None:
         self._source = source
+        self._go_on = go_on
+        self._is_told = True
         self._ready: deque[Batch] = deque()
 
     def __next__(self) -> Batch:
         """Return the next batch; StopIteration at the end."""
         if not self._ready:
             self._cut(next(self._source))
+            self._is_told = self._go_on is None
+        elif not self._is_told:
+            self._is_told = True
+            self._go_on()  # type: ignore[misc]  # told where there is nobody to tell
         return self._ready.popleft()
 
     def next_if_ready(self) -> list[Batch]:

@@ -13,6 +13,7 @@ from fastloader._queue_state import QueueState
 from fastloader._standby import Standby
 from fastloader.direct import HostRows
 from fastloader.stages._ahead import AheadStream
+from fastloader.stages._cut import CutStream
 from fastloader.stages._stream import BatchStream
 from fastloader.stages._tree import map_tensors
 from fastloader.typing import Batch
@@ -24,6 +25,7 @@ __all__ = [
     "CopySeconds",
     "CopyStream",
     "copied_ahead",
+    "copied_ahead_and_cut",
     "copied_to",
     "lock_pages",
     "recorded",
@@ -255,9 +257,10 @@ class ArrivalStream:
 
     def _hand_over(self, copy: Copy) -> Batch:
         current = self._module.current_stream(self._device)
-        current.wait_event(copy.event)
-        if copy.is_live:
-            copy.event.synchronize()
+        if not copy.event.query():  # which keeps the interpreter, as the other calls do not
+            current.wait_event(copy.event)
+            if copy.is_live:
+                copy.event.synchronize()
         # The allocator gave the memory on another stream: tell it who uses it from now on.
         map_tensors(copy.batch, lambda tensor: recorded(tensor, current))
         return copy.batch
@@ -299,6 +302,26 @@ def copied_ahead(
     """
     copies = CopyStream(source, device, 0, seconds)
     return ArrivalStream(AheadStream(copies, depth, standby), device)
+
+
+def copied_ahead_and_cut(
+    source: BatchStream,
+    device: torch.device,
+    depth: int,
+    standby: Standby,
+    seconds: CopySeconds | None = None,
+) -> BatchStream:
+    """Return single batches of a stream of `Merged` ones as `copied_ahead` does.
+
+    Args:
+        source: Of merged batches in host memory; only the thread touches it.
+        device: An accelerator, with its index.
+        depth: Merged batches that are made and copied ahead.
+        standby: Has the thread; given back at the end.
+        seconds: Takes how long each copy took, if that is wanted.
+    """
+    ahead = AheadStream(CopyStream(source, device, 0, seconds), depth, standby)
+    return CutStream(ArrivalStream(ahead, device), ahead.go_on)
 
 
 def recorded(tensor: torch.Tensor, stream: Any) -> torch.Tensor:
