@@ -1,11 +1,14 @@
 """Arrays over mapped files travel as the name of the file and the place in it, not as contents."""
 
 import mmap
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from fastloader._address_space import read_spans
 
 __all__ = ["reduce_mapped"]
 
@@ -54,15 +57,10 @@ def _mapped(array: npt.NDArray[Any]) -> "np.memmap[Any, Any] | None":
 
 def _find_file(address: int) -> tuple[int, int] | None:
     """Return the inode of the file that is mapped at an address, and the byte of it there."""
-    try:
-        lines = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return None
-    for line in lines.splitlines():
-        span, _, offset, _, inode = line.split(maxsplit=5)[:5]
-        start, end = (int(part, 16) for part in span.split("-"))
-        if start <= address < end:
-            return int(inode), int(offset, 16) + address - start
+    with suppress(OSError):  # a system that does not tell
+        for span in read_spans():
+            if span.start <= address < span.stop:
+                return span.inode, span.offset_bytes + address - span.start
     return None
 
 

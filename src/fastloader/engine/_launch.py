@@ -18,6 +18,7 @@ from fastloader.shm._memory_file import (
     collecting_memory_files,
     providing_memory_files,
 )
+from fastloader.shm._sharing_in_place import place_in_file, write_sharing
 
 if TYPE_CHECKING:
     from pickle import PickleBuffer
@@ -50,8 +51,8 @@ class Launch:
     """As they are, for processes that inherit the consumer's memory."""
     file: MemoryFile | None = None
     """Pickle and large arrays; each worker maps it copy-on-write, so all share one copy."""
-    sizes_bytes: tuple[int, ...] = ()
-    """Of the pickle, then of each array."""
+    places: tuple[slice, ...] = ()
+    """Of the pickle in the file, then of each array, in bytes."""
     inherited: tuple[object, ...] = ()
     """Locks and the like, which only the arguments of a starting process may hold."""
     memory_files: tuple[MemoryFile, ...] = field(default=())
@@ -75,10 +76,7 @@ class Launch:
             yield self.direct
             return
         mapping = memoryview(self.file.map(private=True))
-        parts, start = [], 0
-        for size_bytes in self.sizes_bytes:
-            parts.append(mapping[start : start + size_bytes])
-            start = _aligned(start + size_bytes)
+        parts = [mapping[place] for place in self.places]
         with providing_memory_files(self.memory_files):
             loaded = loads_from_parent(parts[0], buffers=parts[1:], inherited=self.inherited)
         restore_variables(self.variables)
@@ -115,9 +113,10 @@ def pickled_launch(
             _raise_for_part(plan, worker_init_fn)
             raise
     parts = [memoryview(data), *(buffer.raw() for buffer in buffers)]
+    file, places = _written(parts)
     return Launch(
-        file=_written(parts),
-        sizes_bytes=tuple(len(part) for part in parts),
+        file=file,
+        places=places,
         inherited=tuple(inherited),
         memory_files=tuple(memory_files),
         variables=collect_variables(_called(plan, worker_init_fn)) if stands_for_fork else {},
@@ -161,16 +160,14 @@ def _raise_for_part(plan: FetchPlan, worker_init_fn: WorkerInit | None) -> None:
         dumps_for_worker(part, name, buffers=[], inherited=[])
 
 
-def _written(parts: list[memoryview]) -> MemoryFile:
-    total = sum(_aligned(len(part)) for part in parts)
-    file = MemoryFile.create(max(1, total))
-    with file.map() as mapping:
-        start = 0
-        for part in parts:
-            mapping[start : start + len(part)] = part
-            start = _aligned(start + len(part))
-    return file
-
-
-def _aligned(size_bytes: int) -> int:
-    return -(-size_bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+def _written(parts: list[memoryview]) -> tuple[MemoryFile, tuple[slice, ...]]:
+    places: list[slice] = []
+    end = 0
+    for part in parts:
+        start = place_in_file(end, part, ALIGNMENT_BYTES)
+        end = start + len(part)
+        places.append(slice(start, end))
+    file = MemoryFile.create(max(1, end))
+    for place, part in zip(places, parts, strict=True):
+        write_sharing(file, place.start, part)
+    return file, tuple(places)

@@ -2,8 +2,6 @@
 
 import ctypes
 import mmap
-import os
-import sys
 from contextlib import suppress
 from pathlib import Path
 
@@ -11,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastloader.errors import SharedMemoryError
+from fastloader.shm._mapping_over import can_map_over, map_over
 from fastloader.shm._memory_file import MemoryFile
 
 __all__ = ["PrivateBlock", "gives_huge_pages"]
@@ -18,9 +17,6 @@ __all__ = ["PrivateBlock", "gives_huge_pages"]
 _HUGE_BYTES = 2 << 20
 _PIECE_BYTES = 64 << 20
 """Moved at once: so much is held twice for a moment."""
-_MAP_FIXED = 0x10
-"""The same on all architectures of Linux that `gives_huge_pages` admits; `mmap` lacks it."""
-_ARCHITECTURES = {"x86_64", "aarch64"}
 
 
 def gives_huge_pages(root: Path = Path("/")) -> bool:
@@ -33,7 +29,7 @@ def gives_huge_pages(root: Path = Path("/")) -> bool:
     Args:
         root: Where the file systems ``proc`` and ``sys`` are mounted.
     """
-    if sys.platform != "linux" or os.uname().machine not in _ARCHITECTURES:
+    if not can_map_over():
         return False
     try:
         pages = (root / "sys/kernel/mm/transparent_hugepage/enabled").read_text("utf-8")
@@ -104,28 +100,4 @@ class PrivateBlock:
             piece = content[offset : offset + _PIECE_BYTES]
             if not is_written:
                 file.write(start_bytes + offset, piece)
-            _map_over(self._address + offset, len(piece), file, start_bytes + offset)
-
-
-def _map_over(address: int, num_bytes: int, file: MemoryFile, start_bytes: int) -> None:
-    """Replace what is mapped at an address by a part of a file.
-
-    Raises:
-        SharedMemoryError: If the system refuses.
-    """
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.mmap.restype = ctypes.c_void_p
-    libc.mmap.argtypes = [
-        ctypes.c_void_p,
-        ctypes.c_size_t,
-        *[ctypes.c_int] * 3,
-        ctypes.c_int64,
-    ]
-    flags = mmap.MAP_SHARED | _MAP_FIXED
-    access = mmap.PROT_READ | mmap.PROT_WRITE
-    found = libc.mmap(address, num_bytes, access, flags, file.fileno(), start_bytes)
-    if found != address:
-        reason = os.strerror(ctypes.get_errno())
-        raise SharedMemoryError(
-            f"A memory file cannot be mapped over {num_bytes} bytes in use ({reason})."
-        )
+            map_over(self._address + offset, len(piece), file, start_bytes + offset)
