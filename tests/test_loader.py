@@ -179,6 +179,28 @@ class Colleagues(Dataset):
         return get_worker_info().num_workers
 
 
+def do_nothing(_worker_id):
+    pass
+
+
+@pytest.mark.multiprocess
+@pytest.mark.parametrize(
+    ("dataset", "options", "expected"),
+    [
+        (Squares(), {}, True),
+        (Squares(), {"worker_init_fn": do_nothing}, False),
+        (Squares(), {"collate_fn": list}, False),
+        (Colleagues(), {}, False),
+    ],
+    ids=["plain code", "worker_init_fn", "collate_fn", "asks for its worker"],
+)
+def test_batches_go_to_any_worker_only_where_nobody_can_tell(dataset, options, expected):
+    iterator = iter(FastLoader(dataset, 8, num_workers=2, **options))
+
+    assert iterator._stream._pool.options.are_alike is expected
+    iterator.close()
+
+
 @pytest.mark.multiprocess
 @pytest.mark.skipif(read_machine().rank_cpus < 2, reason="one CPU has no workers to spare")
 def test_workers_may_become_more_than_the_loader_says_until_somebody_sets_their_number():

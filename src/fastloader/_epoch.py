@@ -18,7 +18,6 @@ from fastloader._isolation import DrawingHabits
 from fastloader._iterator import LoaderIterator
 from fastloader._lengths import length_if_known
 from fastloader._loader_facts import LoaderFacts
-from fastloader._plain_code import has_plain_collate, is_plain
 from fastloader._position import EpochPosition, MapPosition
 from fastloader._ranks import read_ranks
 from fastloader._residence import Residence
@@ -26,7 +25,7 @@ from fastloader._seeding import DrawScope
 from fastloader._staging import allocator, device_of, made_here, staged
 from fastloader._standby import StandbyKeeper
 from fastloader._torch_internals import index_sampler, reported_length
-from fastloader._worker_runs import WorkerRuns, open_thread_run
+from fastloader._worker_runs import WorkerRuns, leaves_nothing, open_thread_run
 from fastloader.datasets._batched import as_batched
 from fastloader.datasets._resident import preferred_residence
 from fastloader.engine import (
@@ -106,7 +105,7 @@ class EpochOpener:
         # Where that matters, since it takes some time to tell.
         may_be_here = not is_made_here and self._worker_runs.may_do_without(loader, device)
         is_asked = may_be_here or (is_made_here and not self._habits.is_quiet)
-        is_inert = is_asked and _reads_only(plan) and is_plain(plan.dataset)
+        is_inert = is_asked and leaves_nothing(plan)
         maker = BatchMaker(
             plan,
             allocate,
@@ -245,18 +244,6 @@ def _num_left(loader: Any, position: EpochPosition) -> int | None:
     """Return how many batches are left of a pass that begins, if that is known."""
     length = length_if_known(index_sampler(loader))
     return None if length is None else length - position.num_batches
-
-
-def _reads_only(plan: FetchPlan) -> bool:
-    """Tell whether no code of the user's runs for a batch but that which reads single samples."""
-    return (
-        plan.auto_collation
-        and plan.calls_only_dataset
-        and plan.batched is None
-        and not plan.is_iterable
-        and plan.on_error == "raise"
-        and has_plain_collate()
-    )
 
 
 def _plan_of(loader: Any) -> FetchPlan:

@@ -20,6 +20,7 @@ from fastloader._forecast import Forecaster
 from fastloader._keeper import PoolKeeper
 from fastloader._live import knows, read_live_state
 from fastloader._loader_facts import LoaderFacts
+from fastloader._plain_code import has_plain_collate, is_plain
 from fastloader._ranks import read_ranks
 from fastloader._seeding import DrawScope
 from fastloader.engine import (
@@ -42,7 +43,7 @@ from fastloader.stages import MOST_UNDER_WAY, lock_pages
 if TYPE_CHECKING:
     from multiprocessing.process import BaseProcess
 
-__all__ = ["PassWorkers", "WorkerRuns", "open_thread_run"]
+__all__ = ["PassWorkers", "WorkerRuns", "leaves_nothing", "open_thread_run"]
 
 logger = logging.getLogger("fastloader")
 
@@ -225,6 +226,8 @@ class WorkerRuns:
         return _ProcessRun(run, pool, partial(self._end, loader, pool, run))
 
     def _start_pool(self, plan: FetchPlan, options: PoolOptions) -> WorkerPool:
+        are_alike = options.worker_init_fn is None and leaves_nothing(plan)
+        options = replace(options, are_alike=are_alike)
         try:
             return WorkerPool(plan, options)
         except OSError as error:
@@ -291,6 +294,25 @@ class WorkerRuns:
             logger.warning(text)
         keeps = loader.persistent_workers and is_healthy and self.sends_batches
         self.keeper.release(pool, keep=keeps)
+
+
+def leaves_nothing(plan: FetchPlan) -> bool:
+    """Tell whether nobody could tell afterwards which process has made a batch.
+
+    No code of the user's runs but that which reads single samples, and that is plain.
+
+    Args:
+        plan: What to read and how.
+    """
+    return (
+        plan.auto_collation
+        and plan.calls_only_dataset
+        and plan.batched is None
+        and not plan.is_iterable
+        and plan.on_error == "raise"
+        and has_plain_collate()
+        and is_plain(plan.dataset)
+    )
 
 
 def _has_threads(dataset: object) -> bool:

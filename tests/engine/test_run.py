@@ -14,7 +14,7 @@ import psutil
 import pytest
 import torch
 from threadpoolctl import threadpool_info
-from torch.utils.data import default_collate
+from torch.utils.data import Dataset, default_collate, get_worker_info
 
 from fastloader._buffers import BufferPool
 from fastloader._ranks import Ranks, read_ranks
@@ -80,6 +80,7 @@ def open_pool():
         num_first=None,
         worker_init_fn=None,
         ranks=ALONE,
+        are_alike=False,
         **plan,
     ):
         values = {
@@ -97,6 +98,7 @@ def open_pool():
             ranks,
             base_seed=3,
             num_first=num_first,
+            are_alike=are_alike,
         )
         pool = WorkerPool(FetchPlan(dataset=dataset, **{**values, **plan}), options)
         pools.append(pool)
@@ -162,6 +164,32 @@ def test_workers_count_as_part_of_their_rank(open_pool, method):
 
     assert ranks.tolist() == [3] * 4
     assert world_sizes.tolist() == [5] * 4
+
+
+class SlowInOne(Dataset):
+    """Samples that tell who has read them, of workers one of which is slow."""
+
+    def __len__(self):
+        return 48
+
+    def __getitem__(self, index):
+        worker = get_worker_info().id
+        time.sleep(0.05 if worker == 0 else 0)
+        return index, worker
+
+
+@pytest.mark.parametrize(("are_alike", "gets_its_turn"), [(False, True), (True, False)])
+def test_a_slow_worker_holds_up_others_only_where_it_matters_who_makes_a_batch(
+    open_pool, are_alike, gets_its_turn
+):
+    pool = open_pool(SlowInOne(), are_alike=are_alike)
+
+    batches = batches_of(start(pool, in_fours(48)))
+
+    makers = [workers[0].item() for _, workers in batches]
+    assert [index for indices, _ in batches for index in indices.tolist()] == list(range(48))
+    assert (makers == [0, 1] * 6) is gets_its_turn
+    assert (makers.count(0) == 6) is gets_its_turn
 
 
 @pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])

@@ -17,8 +17,8 @@ __all__ = ["Dispatch"]
 class Dispatch:
     """Sends the tasks of a pass, as many at once as may be under way.
 
-    They go to the workers in turn; without order, or where the number of workers is left to us, to
-    the one with the least to do. When there are none left it goes on with the first ones of the
+    They go to the workers in turn; without order, where the number of workers is left to us, or where
+    workers are alike, to the one with the least to do. When there are none left it goes on with the first ones of the
     next pass, if that can be told.
 
     Args:
@@ -163,9 +163,12 @@ class Dispatch:
         self._unsent.clear()
 
     def _make_turns(self) -> Turns:
+        pool = self._pool
+        # One that has less of a core than the others would hold up all of them.
+        goes_round = pool.staffing is None and not pool.options.are_alike
         return Turns(
-            self._pool.options.num_workers,
-            in_turn=self._options.in_order and self._pool.staffing is None,
+            pool.options.num_workers,
+            in_turn=self._options.in_order and goes_round,
             is_iterable=self._options.is_iterable,
             most_each=self._options.prefetch_factor,
             first=self._options.next_worker,

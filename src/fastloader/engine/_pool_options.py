@@ -29,6 +29,9 @@ class PoolOptions:
     num_cpus: int | None = None
     """From so many on only those are taken on that leave CPUs idle; None is `num_workers`."""
 
+    are_alike: bool = False
+    """Whether it makes no difference which worker makes a batch: not even to draws, as none are made."""
+
     @property
     def forks(self) -> bool:
         """Whether workers are copies of this process."""
