@@ -5,10 +5,10 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import IterableDataset, SequentialSampler
+from torch.utils.data import ConcatDataset, IterableDataset, SequentialSampler, Subset
 
 from fastloader import FastLoader, create_loaders, evaluation_loader, train_loader
-from fastloader.datasets import Augment, ChannelStatistics, Standardize
+from fastloader.datasets import Augment, ChannelStatistics, DatasetWrapper, Standardize
 from fastloader.errors import SettingsError
 from fastloader.transforms import RandomFlip
 
@@ -63,13 +63,25 @@ def test_evaluation_neither_shuffles_nor_drops(option):
         evaluation_loader(range(10), 4, **{option: True})
 
 
-def test_evaluation_of_an_augmented_view_warns():
-    dataset = Augment([torch.zeros(1, 2, 2)], RandomFlip())
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda augmented: augmented,
+        DatasetWrapper,
+        lambda augmented: Subset(augmented, [0]),
+        lambda augmented: ConcatDataset([[1], augmented]),
+        lambda augmented: Augment(augmented, RandomFlip(), training=False),
+    ],
+    ids=["itself", "wrapped", "part", "among others", "below another"],
+)
+def test_evaluation_of_augmented_images_warns(view):
+    augmented = Augment([torch.zeros(1, 2, 2)], RandomFlip())
+    dataset = view(augmented)
 
     with pytest.warns(UserWarning, match="training mode"):
         evaluation_loader(dataset)
 
-    dataset.set_training(False)
+    augmented.set_training(False)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         evaluation_loader(dataset)

@@ -7,8 +7,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.utils.data import Subset
 
 from fastloader import split
+from fastloader.datasets import DatasetWrapper
 from fastloader.errors import SettingsError
 
 
@@ -118,6 +120,15 @@ def test_labels_may_be_tensors():
     assert [sum(i % 2 for i in part.indices) for part in parts] == [2, 2]
 
 
+class Missing:
+    """Neither equal to itself nor not, as pandas' NA."""
+
+    def __ne__(self, _other):
+        raise TypeError("boolean value of NA is ambiguous")
+
+    __hash__ = object.__hash__
+
+
 class Table(list):
     metadata = {"plate": ["A", "A", "B", "B"]}  # noqa: RUF012
 
@@ -163,3 +174,51 @@ def test_a_split_needs_a_seed(seed):
 def test_what_has_no_length_cannot_be_split():
     with pytest.raises(SettingsError, match="range_iterator has no length"):
         split(iter(range(10)), [0.5, 0.5], seed=0)
+
+
+def test_groups_may_be_tuples():
+    groups = [("A", 1), ("A", 2), ("A", 1), ("B", 1), ("A", 2), ("B", 1)]
+
+    parts = split(range(6), [0.7, 0.3], seed=0, groups=groups)
+
+    assert [len(part) for part in parts] == [4, 2]
+    assert not set.intersection(*({groups[i] for i in part.indices} for part in parts))
+
+
+def test_a_number_and_its_digits_are_two_labels():
+    parts = split(range(8), [0.5, 0.5], seed=0, stratify=[1, "1"] * 4)
+
+    assert [sum(i % 2 for i in part.indices) for part in parts] == [2, 2]
+
+
+def test_labels_may_be_scalars_of_torch_in_a_list():
+    labels = [torch.tensor(i % 2) for i in range(8)]
+
+    parts = split(range(8), [0.5, 0.5], seed=0, stratify=labels)
+
+    assert [sum(i % 2 for i in part.indices) for part in parts] == [2, 2]
+
+
+@pytest.mark.parametrize("view", [lambda part: part, DatasetWrapper], ids=["part", "wrapped"])
+def test_a_part_can_be_split_by_the_columns_of_the_whole(view):
+    dataset = Table("wxyz")
+    dataset.metadata = {"plate": np.array(["A", "C", "B", "C"])}
+
+    parts = split(view(Subset(dataset, [3, 0, 1])), [0.6, 0.4], seed=0, groups="plate")
+
+    assert sorted(part.indices for part in parts) == [[0, 2], [1]]
+
+
+@pytest.mark.parametrize(
+    ("groups", "message"),
+    [
+        pytest.param(["a", Missing(), "b", "c"], "first is sample 1", id="like pandas' NA"),
+        pytest.param([("a", 1), ("a", None)] * 2, "first is sample 1", id="in a tuple"),
+        pytest.param([[1], [2], [3], [4]], r"but got \[1\]", id="lists"),
+        pytest.param(np.zeros((4, 2)), r"shape \(4, 2\)", id="a table"),
+        pytest.param((i for i in range(4)), r"shape \(\)", id="a generator"),
+    ],
+)
+def test_groups_that_cannot_be_told_apart_are_named(groups, message):
+    with pytest.raises(SettingsError, match=message):
+        split(range(4), [0.5, 0.5], seed=0, groups=groups)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["knows", "load_live_state", "read_live_state", "tell"]
+__all__ = ["is_training", "knows", "load_live_state", "read_live_state", "tell"]
 
 
 def read_live_state(dataset: Any) -> Any:
@@ -52,6 +52,17 @@ def knows(dataset: Any, method: str) -> bool:
     if callable(getattr(dataset, method, None)):
         return True
     return any(knows(inner, method) for inner in _inner_datasets(dataset))
+
+
+def is_training(dataset: Any) -> bool:
+    """Return whether a dataset, or one that it is made of, is in training mode.
+
+    Args:
+        dataset: Any dataset.
+    """
+    if getattr(dataset, "training", None) is True:
+        return True
+    return any(map(is_training, _inner_datasets(dataset)))
 
 
 def tell(dataset: Any, method: str, value: Any) -> None:

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from torch.utils.data import IterableDataset
 
+from fastloader._live import is_training
 from fastloader._loader import FastLoader
 from fastloader._split import split
 from fastloader.errors import SettingsError
@@ -57,10 +58,11 @@ def evaluation_loader(dataset: Any, batch_size: int = 1, **options: Any) -> Fast
                 f"{name}={options[name]!r} has no place in an evaluation, which sees every "
                 "sample once, in order: leave it out, or use FastLoader itself."
             )
-    if getattr(dataset, "training", None) is True:
+    if is_training(dataset):
         warnings.warn(
             "The dataset of an evaluation loader is in training mode and changes its images at "
-            "random: evaluate another view of it, or call set_training(False).",
+            "random: evaluate another view of it, or call set_training(False). For create_loaders, "
+            "give the images alone and put Augment into train_view.",
             stacklevel=2,
         )
     return FastLoader(dataset, batch_size, **options)

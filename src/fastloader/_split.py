@@ -35,8 +35,8 @@ def split(
         fractions: Size of each part, above 0, adding up to 1.
         seed: Decides the split, together with the arguments; from 0.
         stratify: A label for each sample, or the name of a column of ``dataset.metadata``.
-        groups: What no two parts may share (a plate, a patient) for each sample, or the name
-            of a column of ``dataset.metadata``.
+        groups: What no two parts may share (a plate, a patient) for each sample, such as a word
+            or a tuple, or the name of a column of ``dataset.metadata``.
 
     Returns:
         For each fraction a `Subset`, its indices in ascending order.
@@ -121,28 +121,74 @@ def _codes(dataset: Any, column: Any, name: str) -> _Ints:
     if column is None:
         return np.zeros(size, np.int64)
     if isinstance(column, str):
-        try:
-            column = dataset.metadata[column]
-        except (AttributeError, KeyError) as error:
-            raise SettingsError(
-                f"{name}={column!r} is no column of dataset.metadata: give a value for each "
-                "sample instead."
-            ) from error
-    values = np.asarray(column)
-    if values.shape != (size,):
+        column = _column_of(dataset, column, name)
+    values = _as_list(column, name)
+    if len(values) != size:
         raise SettingsError(
-            f"{name} must have one value for each of {size} samples, but has shape "
-            f"{values.shape}."
+            f"{name} must have one value for each of {size} samples, but has {len(values)}."
         )
-    listed = values.tolist()
-    missing = [place for place, value in enumerate(listed) if value is None or value != value]  # noqa: PLR0124 - NaN
+    missing = [place for place, value in enumerate(values) if _is_missing(value)]
     if missing:
         raise SettingsError(
             f"{name} has no value for {len(missing)} of {size} samples, the first is sample "
             f"{missing[0]}: give them one, or leave these samples out with Subset."
         )
     codes: dict[Any, int] = {}
-    return np.array([codes.setdefault(value, len(codes)) for value in listed], np.int64)
+    return np.array([codes.setdefault(value, len(codes)) for value in values], np.int64)
+
+
+def _column_of(dataset: Any, column: str, name: str) -> Any:
+    """Return a column of the metadata, of a part or a view that of what lies below.
+
+    Raises:
+        SettingsError: If there is none.
+    """
+    metadata = getattr(dataset, "metadata", None)
+    below = getattr(dataset, "dataset", None)
+    if metadata is None and below is not None:
+        values = _column_of(below, column, name)
+        if not isinstance(dataset, Subset):
+            return values
+        listed = _as_list(values, name)
+        return [listed[index] for index in dataset.indices]
+    try:
+        return metadata[column]  # type: ignore[index]
+    except (TypeError, KeyError) as error:
+        raise SettingsError(
+            f"{name}={column!r} is no column of dataset.metadata: give a value for each "
+            "sample instead."
+        ) from error
+
+
+def _as_list(column: Any, name: str) -> list[Any]:
+    """Return the values of a column as Python has them, tuples and words among them.
+
+    Raises:
+        SettingsError: If it is no row of values, or of such as cannot be told apart.
+    """
+    # As an array a list of tuples would be a table, and 1 and "1" in a list the same word.
+    values = list(column) if isinstance(column, list | tuple) else np.asarray(column)
+    if np.ndim(values) != 1 and not isinstance(values, list):
+        raise SettingsError(
+            f"{name} must be one value for each sample, but has shape {np.shape(values)}."
+        )
+    try:
+        plain = [value.item() if hasattr(value, "item") else value for value in values]
+        set(plain)
+    except (TypeError, ValueError) as error:
+        raise SettingsError(
+            f"{name} must hold words, numbers or tuples of these, but got {values[0]!r}."
+        ) from error
+    return plain
+
+
+def _is_missing(value: Any) -> bool:
+    if isinstance(value, tuple):
+        return any(map(_is_missing, value))
+    try:
+        return value is None or bool(value != value)  # noqa: PLR0124 - NaN
+    except TypeError:  # of pandas, whose NA is neither equal to itself nor not
+        return True
 
 
 def _split_samples(labels: _Ints, shares: _Floats, generator: np.random.Generator) -> _Ints:

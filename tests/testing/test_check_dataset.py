@@ -1,5 +1,6 @@
 """check_dataset finds what would break in workers, and names it."""
 
+import copy
 import random
 import threading
 import time
@@ -13,7 +14,7 @@ from torch.utils.data import Dataset, IterableDataset, TensorDataset, get_worker
 from fastloader.datasets import Augment, ChannelStatistics, Standardize
 from fastloader.errors import DatasetCheckError, SettingsError
 from fastloader.testing import check_dataset
-from fastloader.testing._compare import difference
+from fastloader.testing._compare import difference, num_bytes
 from fastloader.testing._dataset import check_threads
 from fastloader.transforms import RandomFlip
 
@@ -57,6 +58,26 @@ class GlobalGenerators(Good):
 class Pair(NamedTuple):
     first: int
     second: int
+
+
+class Plain:
+    def __init__(self, x):
+        self.x = x
+
+
+class Slotted:
+    __slots__ = ("x",)
+
+    def __init__(self, x):
+        self.x = x
+
+
+EYE = torch.eye(3)
+
+
+def nested(length):
+    parts = [torch.zeros(1), torch.zeros(length)]
+    return torch.nested.nested_tensor(parts, layout=torch.jagged)
 
 
 class TupleBatch(Good):
@@ -267,6 +288,12 @@ def test_the_exception_holds_the_report():
         pytest.param(torch.zeros(2), torch.zeros(3), "it has shape", id="shape"),
         pytest.param(np.zeros(2), np.zeros(2, "f4"), "it has dtype", id="dtype"),
         pytest.param(torch.tensor(0.0), torch.tensor(-0.0), "1 of 1 values", id="sign of 0"),
+        pytest.param(Plain(1), Plain(2), ".x is 2, not 1", id="attribute"),
+        pytest.param(Slotted(1), Slotted(2), ".x is 2, not 1", id="slot"),
+        pytest.param(Plain([1]), Plain([1, 2]), ".x has length 2, not 1", id="in an object"),
+        pytest.param(EYE.to_sparse(), 2 * EYE.to_sparse(), ".values()", id="sparse"),
+        pytest.param(EYE.to_sparse(), EYE, "has parts ['.strided'], not", id="not sparse"),
+        pytest.param(nested(2), nested(3), "[1] has shape", id="nested"),
     ],
 )
 def test_a_difference_is_named(expected, found, told):
@@ -275,11 +302,63 @@ def test_a_difference_is_named(expected, found, told):
 
 @pytest.mark.parametrize(
     "value",
-    [float("nan"), torch.tensor([float("nan")]), np.empty((0, 3)), torch.empty(0), "text"],
-    ids=str,
+    [
+        pytest.param(float("nan"), id="NaN"),
+        pytest.param(torch.tensor([float("nan")]), id="tensor of NaN"),
+        pytest.param(np.empty((0, 3)), id="empty array"),
+        pytest.param(torch.empty(0), id="empty tensor"),
+        pytest.param("text", id="text"),
+        pytest.param(None, id="None"),
+        pytest.param(range(3), id="range"),
+        pytest.param(object, id="class"),
+        pytest.param(Plain([1, EYE]), id="object"),
+        pytest.param(Slotted("a"), id="slots"),
+        pytest.param(EYE.to_sparse(), id="sparse"),
+        pytest.param(nested(2), id="nested"),
+    ],
 )
-def test_a_value_does_not_differ_from_itself(value):
-    assert difference([value], [value]) is None
+def test_a_value_does_not_differ_from_its_copy(value):
+    assert difference([value], [copy.deepcopy(value)]) is None
+
+
+@pytest.mark.parametrize(
+    "layout", [torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr], ids=str
+)
+@pytest.mark.filterwarnings("ignore:Sparse")  # each of them is called a beta
+def test_compressed_tensors_are_compared(layout):
+    blocks = (1, 1) if layout is torch.sparse_bsr else None
+
+    def compressed(values):
+        return values.to_sparse(layout=layout, blocksize=blocks)
+
+    assert difference(compressed(EYE), compressed(EYE)) is None
+    assert ".values() differs" in difference(compressed(EYE), compressed(2 * EYE))
+
+
+@pytest.mark.parametrize(
+    ("value", "size"),
+    [
+        pytest.param({"a": [torch.zeros(2), b"abc", None, 3]}, 11, id="container"),
+        pytest.param(Plain(torch.zeros(3)), 12, id="object"),
+        pytest.param(Slotted(np.zeros(3)), 24, id="slots"),
+        pytest.param(nested(2), 12, id="nested"),
+        pytest.param(EYE.to_sparse(), 60, id="sparse"),
+    ],
+)
+def test_bytes_of_a_sample_are_counted(value, size):
+    assert num_bytes(value) == size
+
+
+class OfObjects(Good):
+    def __getitem__(self, index):
+        return Plain(Slotted(torch.full((3,), float(index))))
+
+
+def test_samples_of_any_class_are_compared_by_their_attributes():
+    report = check_dataset(OfObjects(), start_method="fork")
+
+    assert report.ok, report
+    assert "12 bytes" in str(report)
 
 
 def test_a_batch_may_be_a_tuple_where_collating_makes_a_list():
