@@ -191,13 +191,6 @@ class MapFetcher(Fetcher):
         super().__init__(plan, collate)
         self._getitems = getattr(plan.dataset, "__getitems__", None)
 
-    @property
-    def can_share(self) -> bool:
-        """Whether a batch is what `read` gives of its parts, put together by `finish`."""
-        if not self._plan.auto_collation:
-            return False
-        return self._getitems is None or self._plan.on_error == "skip"
-
     def finish(
         self,
         samples: Sequence[Sample],
