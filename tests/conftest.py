@@ -24,6 +24,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.get_closest_marker("library_threads") is not None)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Keep thousands of tests and their modules out of the garbage collections to come.
+
+    Tests ask for several hundred of these, each of which would look at everything.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
+
+
 @pytest.fixture(autouse=True)
 def _random_state_restored(global_random_state: None) -> None:
     """Undo what a test does to the global generators."""
