@@ -178,6 +178,7 @@ def _iterator(
     counters: RunCounters | None = None,
     copy_seconds: CopySeconds | None = None,
 ) -> LoaderIterator:
+    batch_size = _regular_batch_size(loader)
     return LoaderIterator(
         stream,
         dataset=loader.dataset,
@@ -196,8 +197,9 @@ def _iterator(
             queue=stream.queue,
             copy_seconds=copy_seconds,
             sources=_source_counter(loader, begun.position),
+            batch_size=batch_size,
         ),
-        count=_sample_counter(loader),
+        count=_sample_counter(loader) if batch_size is None else None,
         renew=partial(_renewed, loader),
     )
 
@@ -232,12 +234,20 @@ def _source_counter(
     return lambda: subtract_counts(count(), before)
 
 
-def _sample_counter(loader: Any) -> Callable[[Any, Batch], int] | None:
+def _regular_batch_size(loader: Any) -> int | None:
+    """Return how many samples all batches but the last have; None where others may differ, too."""
+    sampler = loader.batch_sampler
+    if type(sampler) is not BatchSampler or isinstance(loader.dataset, IterableDataset):
+        return None
+    return sampler.batch_size if loader.in_order or loader.num_workers == 0 else None
+
+
+def _sample_counter(loader: Any) -> Callable[[Any, Batch], int]:
     if loader.batch_sampler is None:
         return lambda _indices, _batch: 1
     if isinstance(loader.dataset, IterableDataset):
         return lambda indices, batch: count_samples(batch, len(indices))
-    return None
+    return lambda indices, _batch: len(indices)
 
 
 def _num_left(loader: Any, position: EpochPosition) -> int | None:

@@ -40,7 +40,7 @@ class LoaderIterator(BaseIterator):
         order: Of the epoch.
         tally: Takes the times and sizes of the batches.
         count: Returns the number of samples, given what was asked for and what came; None where
-            as many come as are asked for.
+            all batches but the last have as many.
         renew: Called before the first batch with what closes this iterator. Returns the iterator
             to go on as, having closed this one, where somebody has chosen another epoch since.
     """
@@ -100,18 +100,19 @@ class LoaderIterator(BaseIterator):
                 self._note_failure(error, started)
                 raise
             indices = self._advance(to_end=False)
-            num_samples = len(indices) if self._count is None else self._count(indices, batch)
+            # As PassTally.note does it, without the call; here and below.
+            tally = self._tally
+            if self._count is None:
+                tally.last_indices = indices
+            elif (num_samples := self._count(indices, batch)) != tally.usual_samples:
+                tally.note_unusual(num_samples)
             self._num_yielded += 1
             if self._reported_length is not None and self._num_yielded > self._reported_length:
                 self._warn_of_length(self._reported_length)
             if self._transform is not None:
                 batch = self._transformed(batch, self._transform)
-            # As PassTally.note does it, without the call.
-            tally = self._tally
             ended = tally.last_ended = perf_counter()
             tally.waits.append(ended - started)
-            if num_samples != tally.usual_samples:
-                tally.note_unusual(num_samples)
             if ended > tally.next_look:
                 tally.look(batch)
             return batch

@@ -387,3 +387,26 @@ def test_a_loader_that_was_not_used_has_nothing_to_tell():
     assert LoaderStats().snapshot() == LoaderStats().snapshot("epoch")
     assert isinstance(LoaderStats().snapshot(), StatsSnapshot)
     assert LoaderStats().snapshot().wait_share is None
+
+
+@pytest.mark.multiprocess
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"batch_size": 4},
+        {"batch_size": 4, "num_workers": 2},
+        {"batch_size": 4, "num_workers": 2, "in_order": False},
+        {"batch_sampler": [[0, 1, 2], [3], [4, 5, 6, 7, 8, 9]]},
+        {"batch_size": None},
+    ],
+    ids=["regular", "workers", "as they are ready", "uneven", "no batches"],
+)
+def test_samples_are_counted_batch_by_batch(options):
+    loader = FastLoader(list(range(10)), **options)
+    num_taken = 0
+
+    for batch in loader:
+        num_taken += torch.as_tensor(batch).numel()
+        assert loader.stats.snapshot().num_samples == num_taken
+
+    assert loader.stats.snapshot("epoch").num_samples == num_taken == 10

@@ -3,7 +3,7 @@
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sized
 from math import inf
 
 from fastloader._queue_state import QueueState
@@ -27,9 +27,10 @@ class PassTally:
     """Times, samples and bytes of the batches of one pass.
 
     A batch costs two readings of the clock, one number at the end of a list, one in an attribute
-    and a look whether it has as many samples as the first one. Whoever is called for each batch
-    writes them itself, as `note` does, since a call would cost a fifth as much again; what is left
-    is done a thousand batches at once, or when somebody asks.
+    and a look whether it has as many samples as the first one, where only the last may have others
+    not even that. Whoever is called for each batch writes them itself, as `note` does, since a call
+    would cost a fifth as much again; what is left is done a thousand batches at once, or when somebody
+    asks.
 
     **Threads:** the consumer's notes; any may ask for the totals.
 
@@ -44,6 +45,8 @@ class PassTally:
         watch: Looks at memory; that of the loader, so that it warns once.
         copy_seconds: Gets how long each copy to a device took.
         sources: Tells what each source of a mixture has given in the pass, by name.
+        batch_size: Samples in each batch but the last; None where others may differ, too, and each is
+            noted.
     """
 
     def __init__(
@@ -58,13 +61,16 @@ class PassTally:
         watch: MemoryWatch | None = None,
         copy_seconds: deque[float] | None = None,
         sources: Callable[[], Mapping[str, SourceCount]] = dict,
+        batch_size: int | None = None,
     ) -> None:
         self.waits: list[float] = []
         """Seconds in ``next`` of each batch, appended to; taken away by `look`."""
         self.last_ended = began
         """When the latest batch came, by `time.perf_counter`."""
-        self.usual_samples = 0
+        self.usual_samples = batch_size or 0
         """In a batch: as many as in the first. Batches with others are told by `note_unusual`."""
+        self.last_indices: Sized | None = None
+        """Of the latest batch, which may be the last; only where there is a `batch_size`."""
         self.next_look = AT_ONCE
         """By `time.perf_counter`; `look` is called for the first batch that comes later."""
         self._copy_seconds = copy_seconds
@@ -97,16 +103,16 @@ class PassTally:
             num_samples: In the batch.
             batch: To be looked at now and then.
         """
+        if num_samples != self.usual_samples:
+            self.note_unusual(num_samples)
         ended = time.perf_counter()
         self.waits.append(ended - started)
         self.last_ended = ended
-        if num_samples != self.usual_samples:
-            self.note_unusual(num_samples)
         if ended > self.next_look:
             self.look(batch)
 
     def note_unusual(self, num_samples: int) -> None:
-        """Note that the latest batch, whose wait is noted, has not `usual_samples`.
+        """Note that the batch whose wait is noted next has not `usual_samples`.
 
         Args:
             num_samples: In the batch.
@@ -114,7 +120,7 @@ class PassTally:
         if not self.usual_samples:
             self.usual_samples = num_samples
             with self._lock:
-                num_before = self._num_folded + len(self.waits) - 1
+                num_before = self._num_folded + len(self.waits)
             self._unusual_samples = -num_samples * num_before  # those had none
         else:
             self._unusual_samples += num_samples - self.usual_samples
@@ -161,6 +167,7 @@ class PassTally:
         What is noted is summed up when somebody asks: short passes would feel it at their end.
         """
         self.queue = QueueState
+        self._unusual_samples, self.last_indices = self._count_unusual(), None
         if self._counters is not None:
             self._counters = self._counters.copy()  # workers may have other passes to make
         on_close, self._on_close = self._on_close, None
@@ -201,7 +208,12 @@ class PassTally:
         return totals
 
     def _samples_in(self, num_batches: int) -> int:
-        return self.usual_samples * num_batches + self._unusual_samples
+        return self.usual_samples * num_batches + self._count_unusual()
+
+    def _count_unusual(self) -> int:
+        """Return how many more samples there are than if all batches were like the first."""
+        last = self.last_indices
+        return self._unusual_samples + (0 if last is None else len(last) - self.usual_samples)
 
     def _add_workers(self, totals: Totals, elapsed_seconds: float) -> None:
         if (counters := self._counters) is not None:

@@ -136,6 +136,7 @@ class LoaderStats:
         queue: Callable[[], QueueState] = QueueState,
         copy_seconds: deque[float] | None = None,
         sources: Callable[[], Mapping[str, SourceCount]] = dict,
+        batch_size: int | None = None,
     ) -> PassTally:
         """Return what takes the notes of a pass, to be closed at its end; for loaders.
 
@@ -146,6 +147,7 @@ class LoaderStats:
             queue: Tells what is under way.
             copy_seconds: From `copy_seconds_of_pass`.
             sources: Tells what each source of a mixture has given in the pass, by name.
+            batch_size: Samples in each batch but the last; None where others may differ, too.
         """
         with self._lock:
             latest = self._latest
@@ -159,6 +161,7 @@ class LoaderStats:
                 watch=self._watch,
                 copy_seconds=copy_seconds,
                 sources=sources,
+                batch_size=batch_size,
             )
             self._under_way.append(tally)
             self._latest = tally
