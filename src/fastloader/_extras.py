@@ -23,5 +23,6 @@ def import_extra(module: str, extra: str, what: str) -> ModuleType:
         return importlib.import_module(module)
     except ImportError as error:
         raise MissingExtraError(
-            f'{what} needs the package {module} ({error}): pip install "fastloader[{extra}]".'
+            f"{what} needs the package {module.partition('.')[0]} ({error}): pip install "
+            f'"fastloader[{extra}]".'
         ) from error

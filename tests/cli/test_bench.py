@@ -1,6 +1,7 @@
 """fastloader bench and profile: what they print and return."""
 
 import json
+import subprocess
 import sys
 
 import pytest
@@ -20,6 +21,9 @@ def make_loader():
 
 def step(batch):
     time.sleep(0.001)
+
+def broken(batch):
+    raise ValueError("no such label")
 """
 QUICK = ["--batch-size=8", "--seconds=0.1", "--rounds=1"]
 
@@ -134,3 +138,23 @@ def test_a_picture_that_cannot_be_written_is_refused_before_anything_is_measured
     assert main([command, "cli_bench:nosuch", f"--plot={path}"]) == 1
 
     assert expected in capsys.readouterr().err
+
+
+def test_an_error_of_the_users_own_code_is_told_in_json_too(capsys):
+    with pytest.raises(ValueError, match="no such label"):
+        main(["bench", "cli_bench:make", "--step=cli_bench:broken", "--json", *QUICK])
+
+    told = json.loads(capsys.readouterr().out)
+    assert told == {"error": "ValueError", "message": "no such label"}
+
+
+def test_a_reader_that_has_enough_is_no_error():
+    command = (
+        f"{sys.executable} -m fastloader completion bash | head -1; echo ${{PIPESTATUS[0]}}"
+    )
+
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
+
+    assert done.stdout.splitlines()[0] == "_fastloader() {"
+    assert done.stdout.splitlines()[1] in {"0", "141"}  # it may have been quicker
+    assert not done.stderr

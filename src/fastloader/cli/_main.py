@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Sequence
 
@@ -9,12 +10,14 @@ from fastloader.cli import _bench, _completion, _convert, _doctor, _profile, _tu
 from fastloader.cli._show import show
 from fastloader.errors import FastLoaderError
 
-__all__ = ["FAILED", "INTERRUPTED", "main", "make_parser"]
+__all__ = ["CUT_OFF", "FAILED", "INTERRUPTED", "main", "make_parser"]
 
 FAILED = 1
 """Exit code when the subcommand could not do its work, or found something wrong; 2 is argparse's for a wrong usage."""
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells have it."""
+CUT_OFF = 141
+"""Exit code where nobody reads the output any more, as of a program that ends by SIGPIPE."""
 
 _COMMANDS = (_doctor, _tune, _bench, _profile, _convert, _completion)
 """Modules with ``add_parser`` and ``run``, in the order of the help."""
@@ -46,13 +49,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except FastLoaderError as error:
         print(f"fastloader: {error}", file=sys.stderr)
         if parsed.json:
-            print(json.dumps({"error": type(error).__name__, "message": str(error)}))
+            _print_error(error)
         return FAILED
     except KeyboardInterrupt:
         print("fastloader: interrupted", file=sys.stderr)
         return INTERRUPTED
-    if parsed.json:
-        print(json.dumps(report.values))
-    else:
-        show(report)
+    except Exception as error:  # of the user's code, which its traceback tells best
+        if parsed.json:
+            _print_error(error)
+        raise
+    try:
+        if parsed.json:
+            print(json.dumps(report.values))
+        else:
+            show(report)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever reads has enough. The interpreter must not try to write the rest at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return CUT_OFF
     return int(report.exit_code)
+
+
+def _print_error(error: Exception) -> None:
+    print(json.dumps({"error": type(error).__name__, "message": str(error)}))
