@@ -7,6 +7,9 @@ RUN := $(VENV)/bin/python -m
 REQUIREMENTS := pyproject.toml constraints/ci.txt
 SMOKES := $(patsubst benchmarks/%.py,smoke-%,$(wildcard benchmarks/bench_*.py))
 
+# Tests and benchmarks start hundreds of interpreters, which need not all compile the package anew.
+export PYTHONDONTWRITEBYTECODE :=
+
 .DEFAULT_GOAL := check
 .PHONY: demo test check lint format layers types spelling docs examples bench-smoke wheel launches ci clean
 

@@ -12,9 +12,15 @@ import hypothesis
 import psutil
 import pytest
 
+from fastloader.engine._launch import PRELOADED
+
 # How long an example takes says more about the machine than about the code.
 hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")
+
+# As a loader does that is the first to start the server, which serves all tests: processes need
+# not import torch for seconds because another kind of test came first.
+multiprocessing.set_forkserver_preload(["__main__", *PRELOADED])
 
 _SETTLE_SECONDS = 3.0  # a loaded machine takes its time to reap a worker
 
