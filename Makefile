@@ -5,13 +5,14 @@ PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python -m
 REQUIREMENTS := pyproject.toml constraints/ci.txt
+SMOKES_AT_ONCE := 2
 SMOKES := $(patsubst benchmarks/%.py,smoke-%,$(wildcard benchmarks/bench_*.py))
 
 # Tests and benchmarks start hundreds of interpreters, which need not all compile the package anew.
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := check
-.PHONY: demo test check lint format layers types spelling docs examples bench-smoke wheel launches ci clean
+.PHONY: demo test check lint format layers types spelling docs examples bench-smoke wheel launches in-pairs environment clean
 
 ## What a user runs
 
@@ -50,9 +51,9 @@ docs: $(VENV)/dev.stamp  ## docs/_build/html
 
 bench-smoke: $(VENV)/dev.stamp  ## Every benchmark once, small, so that it does not rot
 	@$(VENV)/bin/python benchmarks/make_data.py --smoke
-	@$(MAKE) --no-print-directory -j2 --output-sync=target $(SMOKES)
+	@$(MAKE) --no-print-directory -j$(SMOKES_AT_ONCE) --output-sync=target $(SMOKES)
 
-# Two at a time: nothing is claimed of how long they take.
+# Several at a time: nothing is claimed of how long they take.
 smoke-%: $(VENV)/dev.stamp
 	@echo "benchmarks/$*.py" && $(VENV)/bin/python benchmarks/$*.py --smoke
 
@@ -65,17 +66,15 @@ wheel: $(VENV)/dev.stamp  ## Build the wheel and use it without the sources
 launches: $(VENV)/dev.stamp  ## Ranks started by torchrun (2, 3, 4, and two nodes of two) and by Ray
 	@$(RUN) pytest --quiet -m "slow and not gpu" tests/distributed tests/integrations
 
-ci: DEMO_OPTIONS := --epochs 2
-ci: in-pairs bench-smoke launches demo  ## All but tests and examples, which .ci/run runs last
-
-.PHONY: in-pairs
-in-pairs: $(VENV)/dev.stamp
+in-pairs: $(VENV)/dev.stamp  ## What reads the sources, two at a time
 	@$(MAKE) --no-print-directory -j2 --output-sync=target docs lint layers types spelling wheel
 
 clean:
 	rm -rf $(VENV) dist docs/_build demo-output .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 ## The environment
+
+environment: $(VENV)/dev.stamp $(VENV)/test.stamp $(VENV)/demo.stamp
 
 $(VENV)/pip.stamp:
 	@$(PYTHON) -c "import sys; sys.version_info >= (3, 11) or \
