@@ -99,3 +99,17 @@ def test_the_rest_of_a_pass_is_finished_here_if_it_is_short(placement):
 
     assert placement.may_finish_here(int(START_SECONDS / 1e-3) - 1)
     assert not placement.may_finish_here(int(START_SECONDS / 1e-3) + 2)
+
+
+@pytest.mark.parametrize("making", [2e-4, 6e-4])
+def test_workers_that_take_long_to_start_are_tried_again_the_later(placement, making):
+    run(placement, START_SECONDS, here=2e-4, workers=2.6e-4)
+    placement.note(3.0, 3.0, 0.0)  # until the first worker has started
+    run(placement, 3, here=2e-4, workers=2.6e-4)
+    assert placement.is_settled_here
+
+    run(placement, 55, here=6e-4, workers=2.6e-4, making=making)
+    assert placement.is_settled_here
+
+    run(placement, 10, here=6e-4, workers=2.6e-4, making=making)
+    assert placement.is_settled_here is (making == 2e-4)

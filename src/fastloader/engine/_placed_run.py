@@ -59,7 +59,8 @@ class PlacedRun:
         computed, ended = time.thread_time() - computed, time.perf_counter()
         if self._num_left is not None:
             self._num_left -= 1
-        if is_here is self._placement.is_here:  # not one of those that were under way
+        is_steady = is_here or not self._run_of_workers().is_growing
+        if is_steady and is_here is self._placement.is_here:  # not one that was under way
             self._placement.note(ended - self._last, ended - began, computed)
         self._last = ended
         return batch

@@ -23,6 +23,10 @@ CLEAR_GAIN = 1.02  # here over workers, which leave the training loop's own core
 HOPELESS = 1.5  # as long as with workers: not tried again
 DEARER = 1.5  # as long as when it was decided
 HOLD_SECONDS = 15.0  # after a decision; twice as long each time
+STARTS_APART = (
+    200  # at least, in times that workers take to start: trying them again costs no more
+)
+STARTS_APART_IF_DEARER = 20
 
 
 class Placement:
@@ -44,6 +48,9 @@ class Placement:
         self._phase: Callable[[Placement], None] = Placement._begin
         self._hold_seconds = HOLD_SECONDS
         self._held_seconds = 0.0
+        self._start_seconds = (
+            0.0  # of workers, which keep the loop waiting when they are tried again
+        )
         self._here_seconds = 0.0  # from batch to batch, when that was last measured
         self._making_seconds = 0.0  # of that
         self._computing_seconds = (
@@ -83,15 +90,16 @@ class Placement:
             self._computing_seconds = self._stretch.cpu_seconds / self._stretch.num_batches
             if self._stretch.num_batches >= STRETCH_BATCHES:  # a few are made in fresh memory
                 self._here_seconds = self._stretch.mean
-            self._move(is_here=False, phase=Placement._settle)
+            self._move(Placement._settle, is_here=False)
 
     def _settle(self) -> None:
         stretch = self._stretch
+        if stretch.num_batches == 1:
+            self._start_seconds = max(self._start_seconds, stretch.seconds)
         if stretch.seconds < SETTLING_SECONDS or stretch.num_batches < SETTLING_BATCHES:
             return
-        self._stretch = _Stretch()
-        self._phase = Placement._measure_workers
         self._rounds.clear()
+        self._move(Placement._measure_workers, is_here=False)
 
     def _measure_workers(self) -> None:
         if not self._stretch.is_enough:
@@ -100,7 +108,7 @@ class Placement:
         if not self._rounds and self._here_seconds > HOPELESS * self._workers_seconds:
             self._decide(is_here=False)
         else:
-            self._move(is_here=True, phase=Placement._measure_here)
+            self._move(Placement._measure_here, is_here=True, num_skipped=1)
 
     def _measure_here(self) -> None:
         stretch = self._stretch
@@ -117,12 +125,12 @@ class Placement:
         elif len(self._rounds) == MOST_ROUNDS:
             self._decide(is_here=statistics.median(self._rounds) * CLEAR_GAIN < 1)
         else:
-            self._move(is_here=False, phase=Placement._measure_workers)
+            self._move(Placement._measure_workers, is_here=False, num_skipped=SKIPPED_BATCHES)
 
     def _decide(self, *, is_here: bool) -> None:
         self.is_settled_here = is_here
         self._held_seconds = 0.0
-        self._move(is_here=is_here, phase=Placement._hold)
+        self._move(Placement._hold, is_here=is_here)
 
     def _hold(self) -> None:
         if self._stretch.seconds < SETTLING_SECONDS:
@@ -130,18 +138,20 @@ class Placement:
         stretch, self._stretch = self._stretch, _Stretch()
         self._held_seconds += stretch.seconds
         is_dearer = self.is_here and stretch.mean_making > DEARER * self._making_seconds
+        num_starts = STARTS_APART_IF_DEARER if is_dearer else STARTS_APART
+        if self.is_here and self._held_seconds < num_starts * self._start_seconds:
+            return
         if is_dearer or self._held_seconds >= self._hold_seconds:
             self._hold_seconds *= 2
             self.is_settled_here = False
-            self._move(is_here=False, phase=Placement._settle)
+            self._move(Placement._settle, is_here=False)
 
-    def _move(self, *, is_here: bool, phase: "Callable[[Placement], None]") -> None:
-        if is_here is not self.is_here:
-            self._stretch = _Stretch(1 if is_here else SKIPPED_BATCHES)
-        else:
-            self._stretch = _Stretch()
+    def _move(
+        self, phase: "Callable[[Placement], None]", *, is_here: bool, num_skipped: int = 0
+    ) -> None:
         self.is_here = is_here
         self._phase = phase
+        self._stretch = _Stretch(num_skipped)
 
 
 class _Stretch:

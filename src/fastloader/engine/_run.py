@@ -98,6 +98,11 @@ class PoolRun:
         """What is left of the order: others may go on with that while nothing is under way."""
         return self._tasks.order
 
+    @property
+    def is_growing(self) -> bool:
+        """Whether workers have been taken on that have not started."""
+        return self._pool.num_ready < self._pool.num_live
+
     def hold(self) -> bool:
         """Send no more tasks for now, but at the end of the order, of which nothing is left to others.
 
