@@ -101,7 +101,7 @@ def _fastest(rivals: Mapping[str, Any], compared: str, without: int | None = Non
 
     def speed(name: str) -> float:
         values = [run[compared] for run in rivals[name]["runs"]]
-        return sign * statistics.median(v for n, v in enumerate(values) if n != without)
+        return sign * float(statistics.median(v for n, v in enumerate(values) if n != without))
 
     return max(rivals, key=speed)
 
