@@ -362,6 +362,8 @@ class FastLoader(ResumableLoader[T_co]):
     def check_worker_number_rationality(self) -> None:
         """Warn of more workers than CPUs, as torch does, unless they were measured to help."""
         settings = self._settings
+        if settings.workers == "threads":
+            return  # torch's words are of processes
         is_chosen = self.num_workers == settings.num_workers
         if not is_chosen or settings.reasons["num_workers"] == GIVEN:
             super().check_worker_number_rationality()

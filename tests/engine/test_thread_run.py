@@ -4,6 +4,8 @@ import gc
 import logging
 import threading
 import time
+import weakref
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -22,11 +24,7 @@ from fastloader.transforms import RandomFlip
 from tests.engine.datasets import Faulty, Images, Slow, Stream
 from tests.equality import assert_same
 
-pytestmark = [
-    pytest.mark.usefixtures("no_leaks"),
-    # Of torch, on machines with few cores.
-    pytest.mark.filterwarnings("ignore:This DataLoader will create"),
-]
+pytestmark = pytest.mark.usefixtures("no_leaks")
 
 
 def threads(dataset, batch_size=4, num_workers=3, **options):
@@ -289,6 +287,35 @@ def test_threads_of_arithmetic_are_not_multiplied():
 
     assert set(seen) == {1}
     assert torch.get_num_threads() == before
+
+
+def test_more_threads_than_cores_are_not_called_processes(recwarn):
+    loader = threads(Images(8), num_workers=64)
+
+    assert len(list(loader)) == 2
+    assert not [one for one in recwarn if "processes" in str(one.message)]
+
+
+@pytest.mark.parametrize(
+    "options", [{"num_workers": 0}, {"num_workers": 2, "workers": "threads"}]
+)
+def test_who_is_done_with_an_error_is_done_with_its_pass(options):
+    class Unreadable(Images):
+        def __getitem__(self, index):
+            raise OSError(f"no file {index}")
+
+    def read():
+        iterator = iter(FastLoader(Unreadable(), 4, **options))
+        with suppress(OSError):
+            list(iterator)
+        return weakref.ref(iterator)
+
+    gc.collect()
+    gc.disable()
+    try:
+        assert read()() is None
+    finally:
+        gc.enable()
 
 
 def test_settings_say_what_workers_are():

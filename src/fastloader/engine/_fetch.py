@@ -158,7 +158,10 @@ class Fetcher(ABC):
     def _skip(self, index: Any, error: Exception) -> None:
         if self._plan.on_error == "raise":
             error.add_note(f"Raised while reading the sample at index {index!r}.")
-            raise error
+            try:
+                raise error
+            finally:
+                del error  # which holds this frame: both would stay until the next collection
         self.skipped.append(SkippedSample(index, f"{type(error).__name__}: {error}"))
 
 

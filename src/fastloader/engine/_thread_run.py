@@ -139,9 +139,15 @@ class ThreadRun:
             self._submit()
             self._note_skipped(job)
             if job.failures:
-                failure = job.failures[min(job.failures)]
-                failure.error.add_note(f"Raised in {self._place_of(job, failure.worker)}.")
-                raise failure.error
+                error, worker = job.failures[min(job.failures)]
+                job.failures.clear()
+                error.add_note(f"Raised in {self._place_of(job, worker)}.")
+                try:
+                    raise error
+                finally:
+                    del (
+                        error
+                    )  # which holds this frame: both would stay, and the threads with them
             if job.batch:
                 return job.batch
         return []
