@@ -184,10 +184,18 @@ def test_an_epoch_without_batches_is_said():
     ("source", "options", "words"),
     [
         (Numbers(), {"budget_seconds": 0}, "budget_seconds must be positive"),
+        (Numbers(), {"budget_seconds": float("nan")}, "budget_seconds should be"),
+        (Numbers(), {"budget_seconds": "30 s"}, "budget_seconds should be"),
+        (Numbers(), {"max_workers": -1}, "max_workers should be"),
+        (Numbers(), {"max_workers": 1.5}, "max_workers should be"),
+        (Numbers(), {"max_workers": "auto"}, "max_workers should be"),
+        (Numbers(), {"memory_bytes": "2 GB"}, "memory_bytes should be"),
+        (Numbers(), {"memory_bytes": -1}, "memory_bytes should be"),
+        (Numbers(), {"step": "train"}, "step should be a function"),
         (FastLoader(Numbers()), {"batch_size": 3}, "A loader has options of its own"),
         (Numbers(), {"workers": "ants"}, "ants"),
     ],
-    ids=["no budget", "options beside a loader", "a wrong option"],
+    ids=lambda value: str(value) if isinstance(value, dict) else "",
 )
 def test_what_cannot_work_is_refused(source, options, words):
     with pytest.raises((SettingsError, TuningError), match=words):

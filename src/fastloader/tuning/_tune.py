@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from fastloader._given import as_count, check_callable, check_seconds
 from fastloader._machine import read_machine
 from fastloader._progress_bar import Progress, progress_bar
 from fastloader._settings import LoaderSettings
@@ -137,8 +138,12 @@ def measure_settings(
     Raises:
         SettingsError: If options cannot work.
     """
-    if budget_seconds <= 0:
+    check_callable("step", step)
+    check_seconds("budget_seconds", budget_seconds)
+    if budget_seconds == 0:
         raise SettingsError(f"budget_seconds must be positive, but got {budget_seconds}.")
+    max_workers = _as_bound("max_workers", max_workers)
+    memory_bytes = _as_bound("memory_bytes", memory_bytes)
     machine = read_machine()
     started = time.perf_counter()
     stretch_seconds = min(2.0, max(0.02, budget_seconds / _STRETCHES))
@@ -188,6 +193,13 @@ def _everything_left_as_it_was() -> Iterator[None]:
         warnings.filterwarnings("ignore", "This DataLoader will create")
         warnings.filterwarnings("ignore", r"num_workers=\d+ is more than the")
         yield
+
+
+def _as_bound(name: str, value: Any) -> int | None:
+    number = None if value == "auto" else as_count(name, value)
+    if value is not None and (number is None or number < 0):
+        raise SettingsError(f"{name} should be a number from 0 on or None, but got {value!r}.")
+    return number
 
 
 def _plainest(automatic: Candidate, fixed: Mapping[str, Any]) -> Candidate:
