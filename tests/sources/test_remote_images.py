@@ -101,6 +101,33 @@ def test_a_folder_at_a_url_gives_what_a_local_one_gives(folder, at_url, name, ki
     assert list(here.iterate_descriptions()) == list(there.iterate_descriptions())
 
 
+class FlatStore:
+    """Lists as Arrow's file system of Google's store does: folders only where objects stand for them."""
+
+    type_name = "gcs"
+
+    def __init__(self, *paths):
+        self.paths = paths
+
+    def get_file_info(self, selector):
+        root = selector.base_dir.rstrip("/") + "/"
+        inside = [path for path in self.paths if path.startswith(root)]
+        return [
+            fs.FileInfo(path, fs.FileType.Directory if path.endswith("/") else fs.FileType.File)
+            for path in inside
+            if selector.recursive or "/" not in path.removeprefix(root)
+        ]
+
+
+def test_folders_of_a_store_that_does_not_list_them_are_found():
+    files = url_files(
+        FlatStore("cells/1.tif", "cells/a/2.tif", "cells/a/b/3.tif", "cellsx/4.tif")
+    )
+
+    assert (["a"], ["1.tif"]) == files.list_folder("cells")
+    assert (["b"], ["2.tif"]) == files.list_folder("cells/a/")
+
+
 def test_files_of_any_name_are_found_at_urls(tmp_path):
     names = ["ä/2 x.tif", "ä/10 ö.tif", "p%20q/100%.tif", "h#1/?.tif", "[b]/&'\";+.tif"]
     for number, name in enumerate(names):

@@ -64,9 +64,18 @@ class _ArrowFiles:
         self._system = system
 
     def list_folder(self, path: str) -> tuple[list[str], list[str]]:
-        found = self._system.get_file_info(FileSelector(path))
-        folders = [one.base_name for one in found if one.type == FileType.Directory]
-        return folders, [one.base_name for one in found if one.type == FileType.File]
+        # Of Google's store, Arrow lists folders only where somebody has made an object for each.
+        is_flat = self._system.type_name == "gcs"
+        root = path.rstrip("/") + "/"
+        folders: dict[str, None] = {}
+        files: list[str] = []
+        for one in self._system.get_file_info(FileSelector(path, recursive=is_flat)):
+            name, deeper, _ = one.path.removeprefix(root).partition("/")
+            if deeper or one.type == FileType.Directory:
+                folders[name] = None
+            elif one.type == FileType.File:
+                files.append(name)
+        return list(folders), files
 
     def stamp(self, path: str) -> Stamp:
         info: FileInfo = self._system.get_file_info(path)
