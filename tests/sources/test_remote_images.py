@@ -124,8 +124,8 @@ def test_folders_of_a_store_that_does_not_list_them_are_found():
         FlatStore("cells/1.tif", "cells/a/2.tif", "cells/a/b/3.tif", "cellsx/4.tif")
     )
 
-    assert (["a"], ["1.tif"]) == files.list_folder("cells")
-    assert (["b"], ["2.tif"]) == files.list_folder("cells/a/")
+    assert files.list_folder("cells") == (["a"], ["1.tif"])
+    assert files.list_folder("cells/a/") == (["b"], ["2.tif"])
 
 
 def test_files_of_any_name_are_found_at_urls(tmp_path):
