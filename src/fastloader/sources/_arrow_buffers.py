@@ -9,6 +9,7 @@ import pyarrow as pa
 
 __all__ = [
     "binary_bounds",
+    "decoded",
     "has_structs",
     "integer_values",
     "list_bounds",
@@ -36,11 +37,19 @@ _NUMBER_TYPES: dict[pa.DataType, np.dtype[Any]] = {
     pa.float32(): np.dtype(np.float32),
     pa.float64(): np.dtype(np.float64),
 }
+_FIT_INT64 = {
+    kind for kind, dtype in _NUMBER_TYPES.items() if np.can_cast(dtype, np.int64, "safe")
+}
 
 
 def numpy_dtype(arrow_type: pa.DataType) -> np.dtype[Any] | None:
     """Return the dtype of an Arrow type of numbers or truth values, or None for another type."""
     return _NUMBER_TYPES.get(arrow_type)
+
+
+def decoded(array: pa.Array) -> pa.Array:
+    """Return an array without its dictionary, if it has one."""
+    return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
 
 
 def valid_mask(array: pa.Array) -> npt.NDArray[np.bool_]:
@@ -160,23 +169,19 @@ def number_values(array: pa.Array) -> npt.NDArray[np.generic]:
     return np.frombuffer(content, dtype, len(array), array.offset * dtype.itemsize)
 
 
-def integer_values(array: pa.Array) -> tuple[Integers, npt.NDArray[np.bool_]]:
-    """Return numbers of any Arrow type as int64, and which are not null.
+def integer_values(array: pa.Array) -> Integers:
+    """Return numbers of any Arrow type as int64, 0 for null.
 
     Args:
-        array: Integers of any width, also dictionary-encoded or as whole floats.
+        array: Integers of any width, also as whole floats; see `decoded`.
 
     Raises:
         pyarrow.ArrowInvalid: If a value is not a whole number within int64.
     """
-    if pa.types.is_dictionary(array.type):
-        array = array.dictionary_decode()
-    valid = valid_mask(array)
-    dtype = _NUMBER_TYPES.get(array.type)
-    if dtype is None or not np.can_cast(dtype, np.int64, "safe"):
+    if array.type not in _FIT_INT64:
         array = array.cast(pa.int64())  # checks each value; too slow to be done always
     values = number_values(array).astype(np.int64)
-    return (np.where(valid, values, 0) if array.null_count else values), valid
+    return np.where(valid_mask(array), values, 0) if array.null_count else values
 
 
 def text_codes(array: pa.Array) -> tuple[Integers, list[str]]:
@@ -185,8 +190,9 @@ def text_codes(array: pa.Array) -> tuple[Integers, list[str]]:
         if array.null_count == len(array):
             return np.full(len(array), -1, np.int64), []
         array = array.dictionary_encode()
-    codes, valid = integer_values(array.indices)
-    return np.where(valid, codes, -1), [str(text) for text in array.dictionary]
+    indices = array.indices
+    codes = np.where(valid_mask(indices), integer_values(indices), -1)
+    return codes, [str(text) for text in array.dictionary]
 
 
 def release_memory() -> None:

@@ -8,7 +8,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from fastloader.errors import ImageDataError, SourceError
-from fastloader.sources._arrow_buffers import binary_bounds, integer_values, text_codes
+from fastloader.sources._arrow_buffers import (
+    binary_bounds,
+    decoded,
+    integer_values,
+    text_codes,
+    valid_mask,
+)
 from fastloader.sources._chunk_grid import ChunkGrid
 from fastloader.sources._parquet_handle import ParquetHandle
 
@@ -131,7 +137,8 @@ def column_integers(column: pa.ChunkedArray, path: str, name: str) -> Integers:
         ImageDataError: If there are others, or nulls.
     """
     try:
-        values, is_valid = integer_values(_one(column))
+        numbers = decoded(_one(column))
+        values, is_valid = integer_values(numbers), valid_mask(numbers)
     except (pa.ArrowException, ValueError) as error:
         raise ImageDataError(f"{path}, column {name}: no whole numbers ({error}).") from error
     if not is_valid.all():

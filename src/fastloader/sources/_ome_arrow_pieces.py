@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from fastloader.sources._arrow_buffers import integer_values, list_bounds, valid_mask
+from fastloader.sources._arrow_buffers import decoded, integer_values, list_bounds, valid_mask
 from fastloader.sources._ome_arrow_layout import CHUNK_PLACE, PLANE_PLACE
 
 __all__ = ["PieceError", "Pieces", "box", "check_cover", "find_pieces", "first_pixels"]
@@ -70,7 +70,7 @@ def find_pieces(
     counts = stop - start
     image = np.repeat(images, counts)
     before = np.cumsum(counts) - counts
-    struct = np.arange(counts.sum()) + np.repeat(start - before, counts)
+    struct = np.arange(len(image)) + np.repeat(start - before, counts)
     if len(struct):  # a slice of a large table must not pay for all of it
         first = int(struct.min())
         structs = structs.slice(first, int(struct.max()) + 1 - first)
@@ -78,7 +78,9 @@ def find_pieces(
     if structs.null_count:
         _refuse(~valid_mask(structs)[struct], image, f"one of its {name} is null")
     fields = CHUNK_PLACE if name == "chunks" else PLANE_PLACE
-    place = np.stack([_numbers(structs, field, struct, image) for field in fields])
+    place = np.empty((len(fields), len(image)), np.int64)
+    for at, field in enumerate(fields):
+        place[at] = _numbers(structs, field, struct, image)
     if name == "planes":
         whole = shapes[image].T
         origin = np.concatenate([place, np.zeros((2, len(image)), np.int64)])
@@ -141,14 +143,16 @@ def first_pixels(origin: Integers, whole: Integers) -> Integers:
 def _numbers(
     structs: pa.StructArray, field: str, struct: Integers, image: Integers
 ) -> Integers:
-    array = structs.field(field)
+    array = decoded(structs.field(field))
     try:
-        values, valid = integer_values(array)
+        values = integer_values(array)
     except (pa.ArrowException, ValueError) as error:
         first = int(image[0]) if len(image) else 0
         raise PieceError(first, f"{field} is no whole number ({error})") from error
     if array.null_count:
-        _refuse(~valid[struct], image, f"{field} of one of its chunks or planes is null")
+        _refuse(
+            ~valid_mask(array)[struct], image, f"{field} of one of its chunks or planes is null"
+        )
     return values[struct]
 
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from fastloader.errors import ImageDataError
 from fastloader.sources._arrow_buffers import (
+    decoded,
     integer_values,
     list_bounds,
     text_codes,
@@ -177,7 +178,7 @@ class ImageTableReader:
         has_image = valid_mask(column) & valid_mask(pixels_meta)
         shapes = np.zeros((len(column), 5), np.int64)
         for axis, name in enumerate(SIZES):
-            values, _ = self._integers(pixels_meta.field(name), name)
+            values = self._integers(pixels_meta.field(name), name)
             shapes[:, axis] = np.where(has_image, values, 0)
         if self._layout.samples_per_pixel > 1:
             wrong = has_image & (shapes[:, 1] != 1)
@@ -236,7 +237,7 @@ class ImageTableReader:
         chunks = chunks.slice(first, last - first)
         volumes = np.ones(last - first, np.int64)
         for name in ("shape_z", "shape_y", "shape_x"):
-            values, _ = self._integers(chunks.field(name), name)
+            values = self._integers(chunks.field(name), name)
             # Out of range counts as nothing, so that the sum cannot wrap around.
             volumes *= np.where((values > 0) & (values <= _MAX_PIXELS), values, 0)
             volumes[volumes > _MAX_PIXELS] = 0
@@ -315,9 +316,9 @@ class ImageTableReader:
             self._dtypes.append(dtype)
         return self._dtypes.index(dtype)
 
-    def _integers(self, array: pa.Array, name: str) -> tuple[Integers, npt.NDArray[np.bool_]]:
+    def _integers(self, array: pa.Array, name: str) -> Integers:
         try:
-            return integer_values(array)
+            return integer_values(decoded(array))
         except (pa.ArrowException, ValueError) as error:
             raise ImageDataError(
                 f"{self._where}, rows from {self._num_rows}: {name} is no whole number ({error})."
