@@ -78,6 +78,11 @@ class IpcTable:
         """Number of rows."""
         return int(self._starts[-1])
 
+    @property
+    def is_mapped(self) -> bool:
+        """True for a local file whose buffers are not compressed."""
+        return self._location.is_local and not self._is_compressed
+
     def close(self) -> None:
         """Let go of what this thread has open; it is opened again when needed."""
         self._opened.close()
@@ -125,8 +130,7 @@ class IpcTable:
         is_kept = self._find_buffers(column, fields, without)
         sizes = np.diff(self._starts).tolist()
         # Some columns alone are copied, all of a mapped file only where they are decompressed.
-        is_mapped = self._location.is_local and not self._is_compressed
-        reader = self._whole.get() if is_mapped else self._reader([column])
+        reader = self._whole.get() if self.is_mapped else self._reader([column])
         for number in numbers:
             size = sizes[number]
             images = self._read_batch(reader, number, column, is_kept)

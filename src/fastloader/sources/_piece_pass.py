@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from fastloader.sources._held_copies import HeldCopies
 from fastloader.sources._ome_arrow_pixels import PixelWriter
 from fastloader.sources._ome_arrow_table import has_pieces
 
@@ -21,6 +22,7 @@ class PiecePass:
     def __init__(
         self,
         writer: PixelWriter,
+        copies: HeldCopies,
         name: str,
         left: Integers,
         on_rows: Callable[[int], None] | None,
@@ -30,13 +32,16 @@ class PiecePass:
         """Take what to write.
 
         Args:
-            writer: Where it goes.
+            writer: Checks it and says where it goes.
+            copies: What `writer` writes to.
             name: ``"chunks"`` or ``"planes"``.
             left: Those of its rows that are still to be written.
             on_rows: Called with the number of images written since the last call.
             is_last: Whether no other pieces come after these.
         """
         self._writer = writer
+        self._copies = copies
+        self._num_new = 0
         self._name = name
         self._left = left
         self._on_rows = on_rows
@@ -50,9 +55,16 @@ class PiecePass:
             has_none = is_wanted & ~has_pieces(column, self._name)
             self._without.append(row_numbers[has_none])
             is_wanted &= ~has_none
-        count = self._writer.write(column, row_numbers, is_wanted)
-        if self._on_rows is not None:
-            self._on_rows(count)
+        self._num_new += self._writer.write(column, row_numbers, is_wanted)
+        if self._copies.is_full:
+            self.flush()
+
+    def flush(self) -> None:
+        """Let all that was given to `write` be where it goes, and tell how many images there are."""
+        self._copies.flush()
+        if self._on_rows is not None and self._num_new:
+            self._on_rows(self._num_new)
+        self._num_new = 0
 
     def without_pieces(self) -> Integers:
         """Return the rows that had no such pieces."""

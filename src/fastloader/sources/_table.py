@@ -41,6 +41,11 @@ class ArrowTable(Protocol):
         """Number of rows."""
         ...
 
+    @property
+    def is_mapped(self) -> bool:
+        """True if rows are views of the file, so that to hold many of them takes no memory."""
+        ...
+
     def close(self) -> None:
         """Let go of what this thread has open; it is opened again when needed."""
         ...

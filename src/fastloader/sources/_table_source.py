@@ -13,6 +13,7 @@ from fastloader.errors import SourceError
 from fastloader.sources._column_values import channel_names, column_values
 from fastloader.sources._conditions import columns_of, matching_rows
 from fastloader.sources._description import ImageDescription, described_fields, described_images
+from fastloader.sources._held_copies import HeldCopies
 from fastloader.sources._interleaved import RGB, InterleavedSource, is_interleaved
 from fastloader.sources._ome_arrow_layout import (
     PIXELS,
@@ -44,6 +45,8 @@ _READ_BYTES = 8 << 20
 many as well, which leave the processor's caches."""
 _WRITTEN_BYTES = 16 << 20
 """Pixels written by one call, which takes 0.3 ms beside them: copying 2 MB takes as long."""
+_HELD_BYTES = 64 << 20
+"""Pixels of a mapped file that are checked before they are copied."""
 _STREAM_SHARE = 0.5
 """Rows wanted, as a share of all, from which on reading the table as a stream is cheaper."""
 
@@ -204,12 +207,14 @@ class TableSource:
         num_bytes = table.shapes[rows].prod(axis=1) * table.item_sizes[rows]
         batch_rows = max(1, int(_READ_BYTES // num_bytes.mean()))
         written_rows = max(1, int(_WRITTEN_BYTES // num_bytes.mean()))
+        copies = HeldCopies(write, _HELD_BYTES if self._table.is_mapped else 0)
         writer = PixelWriter(
-            self._layout, table, rows, offsets, write, channels=channels, where=self.where
+            self._layout, table, rows, offsets, copies, channels=channels, where=self.where
         )
         left = rows
         for name in self._pieces:
-            one = PiecePass(writer, name, left, on_rows, is_last=name == self._pieces[-1])
+            is_last = name == self._pieces[-1]
+            one = PiecePass(writer, copies, name, left, on_rows, is_last=is_last)
             with WriteBehind(one.write, in_thread=num_threads > 1) as behind:
                 for row_numbers, column in self._batches((name,), left, batch_rows):
                     # Some formats give all their rows at once: what is made of them should not be.
@@ -217,6 +222,7 @@ class TableSource:
                         some = slice(start, start + written_rows)
                         if is_among(row_numbers[some], left).any():
                             behind(column[some], row_numbers[some])
+            one.flush()
             left = one.without_pieces()
             if not len(left):
                 return
