@@ -394,6 +394,15 @@ def test_pixels_are_not_decompressed_where_only_sizes_are_asked_for(tmp_path):
         read_images(source)
 
 
+@pytest.mark.parametrize("name", [b"emission_um", b"shape_z", b"channels"])
+def test_a_name_that_is_no_text_is_refused_when_the_file_is_opened(tmp_path, name):
+    path = write(tmp_path, "arrow", [ome_arrow_value(IMAGES[0])])
+    path.write_bytes(path.read_bytes().replace(name, b"\xff" + name[1:]))
+
+    with pytest.raises(SourceError, match=r"cells\.arrow"):
+        open_source(path)
+
+
 @every_format
 def test_a_table_without_rows_is_empty(tmp_path, kind):
     source = open_source(write(tmp_path, kind, []))

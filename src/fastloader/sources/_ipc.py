@@ -21,6 +21,7 @@ from fastloader.sources._ipc_message import (
     BatchHeader,
     buffer_paths,
     find_batches,
+    names_within,
     without_dictionaries,
 )
 from fastloader.sources._location import Location, PathLike, StorageOptions
@@ -70,8 +71,15 @@ class IpcTable:
 
     @cached_property
     def schema(self) -> pa.Schema:
-        """Names and types of the columns."""
-        return self._reader().schema
+        """Names and types of the columns.
+
+        Raises:
+            SourceError: If a name, also of a field of theirs, is no text.
+        """
+        schema = self._reader().schema
+        with self.reading():
+            list(names_within(schema))  # Arrow decodes each name where somebody asks for it
+        return schema
 
     @cached_property
     def num_rows(self) -> int:

@@ -2,7 +2,7 @@
 
 import mmap
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +11,13 @@ from pyarrow import ipc
 
 from fastloader.sources._flatbuffer import FlatTable, HeaderError
 
-__all__ = ["BatchHeader", "buffer_paths", "find_batches", "without_dictionaries"]
+__all__ = [
+    "BatchHeader",
+    "buffer_paths",
+    "find_batches",
+    "names_within",
+    "without_dictionaries",
+]
 
 _BLOCK = struct.Struct("<qi4xq")
 _PAIR = struct.Struct("<qq")
@@ -141,6 +147,20 @@ def buffer_paths(schema: pa.Schema) -> list[tuple[str, ...]] | None:
         if not _add_paths(field.type, (field.name,), paths):
             return None
     return paths
+
+
+def names_within(fields: Iterable[pa.Field]) -> Iterator[str]:
+    """Yield the names of fields and of those below them.
+
+    Args:
+        fields: For instance a schema.
+
+    Raises:
+        UnicodeDecodeError: If one is no text.
+    """
+    for field in fields:
+        yield field.name
+        yield from names_within(_children(field.type))
 
 
 def without_dictionaries(schema: pa.Schema) -> pa.Schema:
