@@ -17,6 +17,9 @@ import torch
 
 __all__ = ["copy_bytes_per_second", "run_facts", "usable_cpus"]
 
+COMMIT_VARIABLE = "FASTLOADER_BENCHMARK_COMMIT"
+"""Names the commit where the code was copied without its history."""
+
 _PACKAGES = ("fastloader", "torch", "numpy", "pyarrow", "zarr", "tifffile")
 """The others are named where they are installed."""
 _EXTRA_PACKAGES = (
@@ -75,6 +78,8 @@ def _command() -> str:
 
 
 def _commit() -> str | None:
+    if given := os.environ.get(COMMIT_VARIABLE):
+        return given
     here = Path(__file__).parent
     git = ["git", "-C", str(here)]
     try:
