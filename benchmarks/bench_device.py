@@ -8,8 +8,9 @@ Baseline: stock DataLoader with pinned memory and non-blocking copies, its best 
 Method: one run before the clock starts, then interleaved; a run is one epoch, or as many as a
     quarter of a second takes, with the start of each; the limit is a copy from pinned memory of
     the same size, in the same run. With `--fresh` each epoch makes a new loader and counts its
-    start: what a short job gets. timm's PrefetchLoader makes floats of the batches as well, which
-    cannot be turned off.
+    start: what a short job gets. "By hand" is a loop over tensors that lie on the device, whose
+    batches are indexed one by one, or whose whole epoch is, which takes its memory twice. timm's
+    PrefetchLoader makes floats of the batches as well, which cannot be turned off.
     `--copy-past-cache` lets all processes write large copies past the cache, as the environment
     variable GLIBC_TUNABLES does for a program that is started with it.
 Losing cases: none known where batches are larger than 64 kB.
@@ -171,6 +172,32 @@ def epochs_of(
     return run
 
 
+def prepare_by_hand(workload: str, batches: int | None, at_once: bool, smoke: bool) -> Run:
+    """Return epochs gathered by hand from data on the device.
+
+    Args:
+        workload: Name of the workload.
+        batches: Of an epoch, if not those of the workload.
+        at_once: Gather the whole epoch in one call, and cut it; else batch by batch.
+        smoke: One small run.
+    """
+    chosen = choose(workload, batches, smoke)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    images, labels = (tensor.to(device) for tensor in make_dataset(chosen).tensors)
+    # As larger elements, which torch moves at several times the rate.
+    flat = images.view(len(images), -1).view(torch.int64)
+    size = chosen.batch_size
+
+    def begin() -> Iterable[Any]:
+        order = torch.randperm(len(flat)).to(device)
+        if not at_once:
+            return ((images[some], labels[some]) for some in torch.split(order, size))
+        gathered = flat.index_select(0, order).view(torch.uint8).view(images.shape)
+        return zip(torch.split(gathered, size), torch.split(labels[order], size), strict=True)
+
+    return epochs_of(begin, chosen, device, smoke=smoke)
+
+
 def prepare_limit(workload: str, batches: int | None, smoke: bool) -> Run:
     """Return copies of pinned memory, as many bytes as an epoch."""
     chosen = choose(workload, batches, smoke)
@@ -284,6 +311,10 @@ def main() -> None:
             )
     if chosen.in_memory:
         benchmark.add("FastLoader, resident", prepare, kind="resident", workers=0, **loaders)
+        for name, at_once in (("batch by batch", False), ("epoch at once", True)):
+            benchmark.add(
+                f"by hand on the device, {name}", prepare_by_hand, at_once=at_once, **common
+            )
         benchmark.add("limit: host copy, all cores", prepare_host_limit, **common)
     # Batches that are gathered on the device never pass there: no limit for them.
     is_limit = not chosen.in_memory
