@@ -69,6 +69,14 @@ def bytes_of(tensor):
     return tensor.contiguous().view(-1).view(torch.uint8)
 
 
+@pytest.mark.parametrize("row_bytes", [512, 8176, 8192, 8208, 40_960, 60_000, 100_004])
+def test_rows_of_any_size_are_stocks(row_bytes):
+    dataset = TensorDataset(images(97, (row_bytes,)), torch.arange(97))
+    loader = locked(FastLoader(dataset, 10, shuffle=True, device="cuda"))
+
+    assert_stocks(loader, dataset, 10)
+
+
 DTYPES = [
     torch.bool, torch.uint8, torch.uint16, torch.bfloat16, torch.float32, torch.uint64,
     torch.float64, torch.complex64, torch.complex128,

@@ -5,6 +5,8 @@ are under way: the quarter of a megabyte that 8 blocks of threads hold. Torch's 
 does as well, but fills the whole device with threads that wait: ten matrix products beside it took
 4.8 ms in place of 1.7, beside this kernel 2.1. One copy for each row (``cuMemcpyBatchAsync``) leaves
 the device as free, but costs the CPU 0.5 to 1 us a row, in which no other thread can queue kernels.
+Hopper's bulk copies (``cp.async.bulk``), by one thread of each of 4 to 10 blocks, came to 37 to 40 GB/s where this
+kernel came to 47, and left a captured training step no more of its rate: 92 % with either.
 """
 
 import ctypes
