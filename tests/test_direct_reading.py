@@ -25,7 +25,7 @@ class Rows:
 class Maker:
     """Gathers."""
 
-    most_bytes = MERGED_BYTES
+    most_bytes = first_bytes = MERGED_BYTES
     is_closed = False
 
     def make(self, _indices, _number):
@@ -64,6 +64,7 @@ def test_what_only_the_dataset_can_make_is_made_by_it(rows, maker):
 
 def test_more_is_made_at_once_only_where_it_lies_on_the_device(rows, maker):
     assert maker.most_bytes == 4 * MERGED_BYTES
+    assert maker.first_bytes == MERGED_BYTES
     rows.is_ready = False
 
     assert maker.most_bytes == MERGED_BYTES

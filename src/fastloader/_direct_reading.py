@@ -53,6 +53,9 @@ class _Maker(Protocol):
     @property
     def most_bytes(self) -> int: ...
 
+    @property
+    def first_bytes(self) -> int: ...
+
     def make(self, indices: Any, number: int, /) -> Batch: ...
 
     def close(self) -> None: ...
@@ -87,6 +90,11 @@ class DirectMaker:
     def most_bytes(self) -> int:
         """That one call should make: much only on the device, not in host memory."""
         return self._most_bytes if self._rows.is_ready else self._maker.most_bytes
+
+    @property
+    def first_bytes(self) -> int:
+        """That a call may make however little the one before has made: as where they are gathered."""
+        return self._maker.first_bytes
 
     def make(self, indices: Any, number: int) -> Batch:
         """Return one batch.

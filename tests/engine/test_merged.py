@@ -22,9 +22,10 @@ from tests.equality import assert_same
 class Maker:
     """Makes batches of numbers, and counts how."""
 
-    def __init__(self, make, most_bytes=MERGED_BYTES):
+    def __init__(self, make, most_bytes=MERGED_BYTES, first_bytes=MERGED_BYTES):
         self._make = make
         self.most_bytes = most_bytes
+        self.first_bytes = first_bytes
         self.sizes = []
         self.is_closed = False
 
@@ -99,6 +100,18 @@ def test_more_are_made_at_once_by_and_by_where_the_device_has_room():
     all_of(maker, in_fives(60))
 
     assert [size // 5 for size in maker.sizes] == [1, 2, 4, 8, 16, 20, 9]
+
+
+def test_what_is_made_at_once_is_as_much_as_may_be_from_the_second_call_on():
+    maker = Maker(
+        lambda indices: torch.empty(len(indices), MERGED_BYTES // 10, dtype=torch.uint8),
+        most_bytes=5 * MERGED_BYTES,
+        first_bytes=5 * MERGED_BYTES,
+    )
+
+    all_of(maker, in_fives(25))
+
+    assert maker.sizes == [5, 50, 50, 20]
 
 
 @pytest.mark.parametrize("arrays", [True, False])

@@ -60,8 +60,8 @@ class BatchMaker:
             memory.
     """
 
-    most_bytes = MERGED_BYTES
-    """That one call should make, where batches are made several at once."""
+    most_bytes = first_bytes = MERGED_BYTES
+    """That one call should make, where batches are made several at once, from the second on."""
 
     def __init__(
         self,

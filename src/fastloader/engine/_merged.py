@@ -25,21 +25,22 @@ loop takes turns with it for the interpreter, and little of a device's memory.""
 
 DEVICE_SHARE = 1 / 256
 """Of a device's memory, for batches that are gathered there in one call: on one of 141 GB, 550 MB.
-A training loop of 2 ms a batch waits half a millisecond for each call."""
+A training loop of 2 ms a batch waits half a millisecond for each call. Two or three of them are there at once."""
 
 MOST_MERGED = 256
 
 
-def merged_bytes_on(device: torch.device) -> int:
+def merged_bytes_on(device: torch.device, share: float = DEVICE_SHARE) -> int:
     """Return how many bytes of batches to gather on a device in one call, `MERGED_BYTES` or more.
 
     Args:
         device: An accelerator, with its index.
+        share: Of its memory, for each call.
     """
     if device.type != "cuda":
         return MERGED_BYTES
     total_bytes = torch.cuda.get_device_properties(device).total_memory
-    return max(MERGED_BYTES, int(DEVICE_SHARE * total_bytes))
+    return max(MERGED_BYTES, int(share * total_bytes))
 
 
 class Maker(Protocol):
@@ -48,6 +49,11 @@ class Maker(Protocol):
     @property
     def most_bytes(self) -> int:
         """That one call should make, `MERGED_BYTES` or more."""
+        ...
+
+    @property
+    def first_bytes(self) -> int:
+        """That a call may make however little the one before has made; up to `most_bytes`."""
         ...
 
     def make(self, indices: Any, number: int, /) -> Batch:
@@ -135,7 +141,7 @@ class MergedRun(OnDemand):
     def _fitting(self, made_bytes: int, num_made: int) -> int:
         """Return how many batches to make in the next call, given what this one has made."""
         # By and by: each call lasts while the batches of the one before are used up.
-        most_bytes = min(self._maker.most_bytes, max(MERGED_BYTES, 2 * made_bytes))
+        most_bytes = min(self._maker.most_bytes, max(self._maker.first_bytes, 2 * made_bytes))
         return min(max(1, most_bytes * num_made // max(1, made_bytes)), MOST_MERGED)
 
     def _deliver(self, wanted: list[Drawn], *, has_batch: bool) -> None:

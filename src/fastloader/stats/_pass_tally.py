@@ -18,7 +18,7 @@ __all__ = ["PassTally"]
 
 LOOKED_AT_ONCE = 8
 """Batches in a row whose bytes are counted: the first ones, and then some now and then."""
-LOOK_EVERY_SECONDS = 0.05
+LOOK_EVERY_SECONDS = 0.2
 """Between such rows."""
 AT_ONCE = -inf
 
