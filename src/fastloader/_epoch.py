@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
 from multiprocessing.process import BaseProcess
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.utils.data import BatchSampler, IterableDataset, default_collate
@@ -23,7 +23,7 @@ from fastloader._ranks import read_ranks
 from fastloader._residence import Residence
 from fastloader._seeding import DrawScope
 from fastloader._staging import allocator, device_of, made_here, staged
-from fastloader._standby import StandbyKeeper
+from fastloader._standby import Standby, StandbyKeeper
 from fastloader._torch_internals import index_sampler, reported_length
 from fastloader._worker_runs import WorkerRuns, leaves_nothing, open_thread_run
 from fastloader.datasets._batched import as_batched
@@ -74,42 +74,96 @@ class EpochOpener:
             begun: The epoch.
             began: When it was asked for, by `time.perf_counter`.
         """
-        device = device_of(loader)
-        plan = _plan_of(loader)
-        scope = DrawScope(begun.order.start.base_seed, begun.epoch)
-        deliveries: Deliveries = deque()
+        epoch = _Opening(loader, begun, began, device_of(loader), _plan_of(loader), deque())
         if loader.resident is not None or preferred_residence(loader.dataset) is not None:
-            order = begun.order.batches
-            stream = self.residence.open(plan, device, order, scope, deliveries)
+            stream = self._open_resident(epoch)
             if stream is not None:
-                return _iterator(loader, begun, deliveries, stream, began)
+                return epoch.iterator(stream)
             loader.stats.note_fallback(f"not resident: {self.residence.obstacle}")
         seconds = loader.stats.copy_seconds_of_pass()
-        allocate = allocator(loader, device, self._buffers)
         if loader.num_workers > 0 and loader.workers == "threads":
-            threads = open_thread_run(loader, plan, allocate, begun, deliveries, self._facts)
-            return _iterator(
-                loader,
-                begun,
-                deliveries,
-                staged(threads, loader, device, seconds),
-                began,
-                counters=threads.counters,
-                copy_seconds=seconds,
-            )
-        is_made_here = loader.num_workers == 0 or not self._worker_runs.sends_batches
+            return self._open_threads(epoch, seconds)
+        if loader.num_workers == 0 or not self._worker_runs.sends_batches:
+            return self._open_here(epoch, seconds)
+        return self._open_processes(epoch, seconds)
+
+    def _open_resident(self, epoch: "_Opening") -> BatchStream | None:
+        """Return batches that are gathered on the device, or None if the data cannot be there."""
+        order = epoch.begun.order
+        scope = DrawScope(order.start.base_seed, epoch.begun.epoch)
+        return self.residence.open(
+            epoch.plan, epoch.device, order.batches, scope, epoch.deliveries
+        )
+
+    def _open_threads(self, epoch: "_Opening", seconds: CopySeconds | None) -> LoaderIterator:
+        loader = epoch.loader
+        allocate = allocator(loader, epoch.device, self._buffers)
+        run = open_thread_run(
+            loader, epoch.plan, allocate, epoch.begun, epoch.deliveries, self._facts
+        )
+        stream = staged(run, loader, epoch.device, seconds)
+        return epoch.iterator(stream, counters=run.counters, copy_seconds=seconds)
+
+    def _open_here(self, epoch: "_Opening", seconds: CopySeconds | None) -> LoaderIterator:
+        """Return an epoch whose batches are made in this process."""
+        loader, device, plan = epoch.loader, epoch.device, epoch.plan
         standby = None
-        if is_made_here and plan.batched is not None and device is not None:
+        if plan.batched is not None and device is not None:
             self._end_with(loader)
             standby = self._standby.lend()
-        # Where that matters, since it takes some time to tell.
-        may_be_here = not is_made_here and self._worker_runs.may_do_without(loader, device)
-        is_asked = may_be_here or (is_made_here and not self._habits.is_quiet)
-        is_inert = is_asked and leaves_nothing(plan)
-        maker = BatchMaker(
-            plan,
-            allocate,
-            scope=scope,
+        # Asked where it matters, since it takes some time to tell.
+        is_inert = not self._habits.is_quiet and leaves_nothing(plan)
+        maker = self._maker(epoch, standby, is_inert=is_inert)
+        order = epoch.begun.order.batches
+        stream = made_here(
+            loader, plan, maker, order, epoch.deliveries, device, standby, self._direct, seconds
+        )
+        for obstacle in self._direct.obstacles:
+            loader.stats.note_fallback(f"gathered by threads: {obstacle}")
+        return epoch.iterator(stream, copy_seconds=seconds)
+
+    def _open_processes(self, epoch: "_Opening", seconds: CopySeconds | None) -> LoaderIterator:
+        """Return an epoch whose batches are made by worker processes, or here if that is quicker."""
+        loader, begun, device, plan = epoch.loader, epoch.begun, epoch.device, epoch.plan
+        may_be_here = self._worker_runs.may_do_without(loader, device)
+        is_inert = may_be_here and leaves_nothing(plan)
+        maker = self._maker(epoch, None, is_inert=is_inert)
+        counters = RunCounters.of_workers(self._worker_runs.most_workers(loader, plan))
+        self._end_with(loader)
+        workers = self._worker_runs.of_pass(
+            loader, plan, maker, begun, epoch.deliveries, device, counters
+        )
+        run: BatchStream
+        if is_inert:
+            if self._placement.is_settled_here:
+                self.keeper.close()
+            run = PlacedRun(
+                self._placement,
+                begun.order.batches,
+                num_batches=None if self.keeper.has_idle else _num_left(loader, begun.position),
+                make_here=lambda order: InProcessRun(maker, order, epoch.deliveries),
+                start_workers=workers.start,
+                end_workers=workers.retire,
+            )
+        else:
+            run = workers.start(begun.order.batches)
+        return epoch.iterator(
+            staged(run, loader, device, seconds),
+            processes=workers.processes,
+            on_end=workers.end,
+            counters=counters,
+            copy_seconds=seconds,
+        )
+
+    def _maker(
+        self, epoch: "_Opening", standby: Standby | None, *, is_inert: bool
+    ) -> BatchMaker:
+        """Return what makes batches in this process."""
+        begun = epoch.begun
+        return BatchMaker(
+            epoch.plan,
+            allocator(epoch.loader, epoch.device, self._buffers),
+            scope=DrawScope(begun.order.start.base_seed, begun.epoch),
             rank=read_ranks().rank,
             skipped=self._facts.skipped,
             habits=self._habits,
@@ -118,44 +172,6 @@ class EpochOpener:
             point=begun.stream_points.get(0),
             remind=begun.remind,
             is_inert=is_inert,
-        )
-        if is_made_here:
-            order = begun.order.batches
-            stream = made_here(
-                loader, plan, maker, order, deliveries, device, standby, self._direct, seconds
-            )
-            for obstacle in self._direct.obstacles:
-                loader.stats.note_fallback(f"gathered by threads: {obstacle}")
-            return _iterator(loader, begun, deliveries, stream, began, copy_seconds=seconds)
-        counters = RunCounters.of_workers(self._worker_runs.most_workers(loader, plan))
-        self._end_with(loader)
-        workers = self._worker_runs.of_pass(
-            loader, plan, maker, begun, deliveries, device, counters
-        )
-        run: BatchStream
-        if may_be_here and is_inert:
-            if self._placement.is_settled_here:
-                self.keeper.close()
-            run = PlacedRun(
-                self._placement,
-                begun.order.batches,
-                num_batches=None if self.keeper.has_idle else _num_left(loader, begun.position),
-                make_here=lambda order: InProcessRun(maker, order, deliveries),
-                start_workers=workers.start,
-                end_workers=workers.retire,
-            )
-        else:
-            run = workers.start(begun.order.batches)
-        return _iterator(
-            loader,
-            begun,
-            deliveries,
-            staged(run, loader, device, seconds),
-            began,
-            processes=workers.processes,
-            on_end=workers.end,
-            counters=counters,
-            copy_seconds=seconds,
         )
 
     def _end_with(self, loader: Any) -> None:
@@ -166,42 +182,55 @@ class EpochOpener:
                 weakref.finalize(loader, end).atexit = False
 
 
-def _iterator(
-    loader: Any,
-    begun: BegunEpoch,
-    deliveries: Deliveries,
-    stream: BatchStream,
-    began: float,
-    *,
-    processes: list[BaseProcess] | None = None,
-    on_end: Callable[[bool], object] | None = None,
-    counters: RunCounters | None = None,
-    copy_seconds: CopySeconds | None = None,
-) -> LoaderIterator:
-    batch_size = _regular_batch_size(loader)
-    return LoaderIterator(
-        stream,
-        dataset=loader.dataset,
-        index_sampler=index_sampler(loader),
-        reported_length=reported_length(loader),
-        processes=[] if processes is None else processes,
-        transform=loader.device_transform,
-        on_end=on_end or (lambda _is_healthy: None),  # nothing else outlives an epoch
-        deliveries=deliveries,
-        position=begun.position,
-        order=begun.order.batches,
-        tally=loader.stats.begin_pass(
-            began,
-            num_warm_up=loader.num_workers * (loader.prefetch_factor or 1),
-            counters=counters,
-            queue=stream.queue,
-            copy_seconds=copy_seconds,
-            sources=_source_counter(loader, begun.position),
-            batch_size=batch_size,
-        ),
-        count=_sample_counter(loader) if batch_size is None else None,
-        renew=partial(_renewed, loader),
-    )
+class _Opening(NamedTuple):
+    """An epoch of which it is known what to read, but not yet who does."""
+
+    loader: Any
+    """For its options as they are now."""
+    begun: BegunEpoch
+    began: float
+    """When the epoch was asked for, by `time.perf_counter`."""
+    device: torch.device | None
+    """Where batches are copied to, if anywhere."""
+    plan: FetchPlan
+    deliveries: Deliveries
+    """Takes what became of the batches."""
+
+    def iterator(
+        self,
+        stream: BatchStream,
+        *,
+        processes: list[BaseProcess] | None = None,
+        on_end: Callable[[bool], object] | None = None,
+        counters: RunCounters | None = None,
+        copy_seconds: CopySeconds | None = None,
+    ) -> LoaderIterator:
+        """Return the iterator over a stream of the epoch's batches."""
+        loader, begun = self.loader, self.begun
+        batch_size = _regular_batch_size(loader)
+        return LoaderIterator(
+            stream,
+            dataset=loader.dataset,
+            index_sampler=index_sampler(loader),
+            reported_length=reported_length(loader),
+            processes=[] if processes is None else processes,
+            transform=loader.device_transform,
+            on_end=on_end or (lambda _is_healthy: None),  # nothing else outlives an epoch
+            deliveries=self.deliveries,
+            position=begun.position,
+            order=begun.order.batches,
+            tally=loader.stats.begin_pass(
+                self.began,
+                num_warm_up=loader.num_workers * (loader.prefetch_factor or 1),
+                counters=counters,
+                queue=stream.queue,
+                copy_seconds=copy_seconds,
+                sources=_source_counter(loader, begun.position),
+                batch_size=batch_size,
+            ),
+            count=_sample_counter(loader) if batch_size is None else None,
+            renew=partial(_renewed, loader),
+        )
 
 
 def _renewed(loader: Any, close: Callable[[], None]) -> LoaderIterator | None:
@@ -217,11 +246,8 @@ def _source_counter(
 ) -> Callable[[], Mapping[str, SourceCount]]:
     """Return what tells of a mixture what each source has given in this pass."""
     sampler = loader.batch_sampler
-    is_torchs = (
-        type(sampler) is BatchSampler
-    )  # nearly always, and quicker to tell than the rest
     if (
-        is_torchs
+        type(sampler) is BatchSampler  # nearly always, and quicker to tell than the rest
         or not isinstance(sampler, CountsSources)
         or not isinstance(position, MapPosition)
     ):
