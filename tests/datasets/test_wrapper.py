@@ -186,6 +186,19 @@ def test_other_attributes_are_not_found(name):
         getattr(Invert(Opaque()), name)
 
 
+class Unreadable(Opaque):
+    @property
+    def plate(self):
+        return self.table
+
+
+def test_why_an_attribute_of_the_base_cannot_be_read_is_said():
+    with pytest.raises(AttributeError, match="no attribute 'plate'") as caught:
+        Invert(Unreadable()).plate  # noqa: B018
+
+    assert "'table'" in str(caught.value.__cause__)
+
+
 def test_the_epoch_reaches_the_base():
     dataset = Invert(Invert(Live()))
 

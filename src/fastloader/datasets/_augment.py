@@ -42,7 +42,7 @@ class Augment(DatasetWrapper):
 
     Transforms of `fastloader.transforms` change a whole batch at once where the dataset reads
     whole batches. Any other callable works too, on one image after the other: it gets what
-    the field holds. If it owns a generator it is seeded by the key, as MONAI's transforms and
+    the field holds, and must not write to it where the dataset keeps its images. If it owns a generator it is seeded by the key, as MONAI's transforms and
     those of albumentations (in `AlbumentationsTransform`) can be. If it draws from the global
     generators, as torchvision's do, set `global_rng`. Put ours first: from the first foreign
     callable on, images are changed one by one.

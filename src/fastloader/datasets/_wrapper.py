@@ -132,12 +132,13 @@ class DatasetWrapper(Dataset[Any]):
 
     def __getattr__(self, name: str) -> Any:
         # Private names are never forwarded: pickle and copy probe them before there is a base.
-        if not name.startswith("_") and "dataset" in self.__dict__:
-            try:
-                return getattr(self.dataset, name)
-            except AttributeError:
-                pass
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        message = f"{type(self).__name__!r} object has no attribute {name!r}"
+        if name.startswith("_") or "dataset" not in self.__dict__:
+            raise AttributeError(message)
+        try:
+            return getattr(self.dataset, name)
+        except AttributeError as error:  # may come from within a property of the base
+            raise AttributeError(message) from error
 
     def set_epoch(self, epoch: int) -> None:
         """Tell the base which epoch begins, if it wants to know.
