@@ -196,6 +196,11 @@ def test_areas_of_windows_are_even_between_their_bounds():
     assert shares.max() < 0.61
 
 
+def test_images_without_pixels_are_not_resized():
+    with pytest.raises(ShapeError, match="Images of 0 x 4 pixels"):
+        RandomResizedCrop(8)(torch.empty(3, 0, 4))
+
+
 def test_resized_labels_are_labels_of_the_window():
     labels = torch.randint(0, 5, (6, 1, 20, 20), generator=torch.Generator().manual_seed(0))
     transform = RandomResizedCrop(11)

@@ -106,6 +106,20 @@ def test_a_large_batch_is_its_images(transform):
 
 
 @each_transform
+@pytest.mark.filterwarnings("ignore:invalid value")
+def test_a_batch_with_holes_is_its_images(transform):
+    generator = torch.Generator().manual_seed(0)
+    batch = torch.rand((24, 2, 40, 40), generator=generator)
+    chances = torch.rand(batch.shape, generator=generator)
+    batch[chances < 0.02], batch[chances > 0.99] = torch.nan, torch.inf
+
+    together = transform(batch, Draws.of(1, 0, range(24)))
+
+    alone = [transform(image, Draws.of(1, 0, [n])) for n, image in enumerate(batch)]
+    torch.testing.assert_close(together, torch.stack(alone), rtol=0, atol=0, equal_nan=True)
+
+
+@each_transform
 def test_a_large_batch_of_whole_numbers_is_its_images(transform):
     batch = images(70, 3, 64, 64, torch.uint16)
 

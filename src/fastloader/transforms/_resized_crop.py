@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fastloader._buffers import allocating_scratch
 from fastloader._keyed import Draws
-from fastloader.errors import SettingsError
+from fastloader.errors import SettingsError, ShapeError
 from fastloader.transforms._blocks import COSTLY_PART_VALUES, blocks, num_at_once
 from fastloader.transforms._blockwise import BlockwiseTransform, Change
 from fastloader.transforms._bounds import check_bounds, check_size
@@ -81,10 +81,10 @@ class RandomResizedCrop(BlockwiseTransform):
                 first, second, third = (empty_images((num_values,), images) for _ in range(3))
             for few in blocks(images):
                 block = slice(part.start + few.start, part.start + few.stop)
-                cut_rows = _resampled(images[few], *rows, block, first, second)
+                cut_rows = _resampled(images[few], *rows, block, first, second, third)
                 # Columns as rows: to turn the images twice takes less than to gather pixels.
                 turned = _turned(cut_rows, _shaped(second, cut_rows.mT.shape))
-                _turned(_resampled(turned, *columns, block, first, third), out[few])
+                _turned(_resampled(turned, *columns, block, first, third, second), out[few])
 
         return cut
 
@@ -101,7 +101,7 @@ class RandomResizedCrop(BlockwiseTransform):
         columns = np.floor(_centres(left, width, out_width) + 0.5).astype(np.int64)
         movable = as_movable(labels)
         cut = movable.new_empty((*labels.shape[:2], out_height, labels.shape[3]))
-        _gather_rows(movable, rows[:, None], cut)
+        _gather_rows(movable, _first_rows(movable) + rows[:, None], cut)
         return _gathered_columns(cut, columns).view(labels.dtype)
 
     def windows(self, shape: tuple[int, ...], draws: Draws) -> tuple[NDArray[np.int64], ...]:
@@ -113,8 +113,13 @@ class RandomResizedCrop(BlockwiseTransform):
 
         Returns:
             Top, left, height and width in pixels, each of shape ``(N,)``.
+
+        Raises:
+            ShapeError: If the images have no pixels.
         """
         height, width = shape
+        if not height or not width:
+            raise ShapeError(f"Images of {height} x {width} pixels cannot be resized.")
         low, high = np.log(self.ratio)
         area = draws.uniform(*self.area, _NUM_TRIES) * (height * width)
         ratio = np.exp(draws.uniform(low, high, _NUM_TRIES))
@@ -154,14 +159,16 @@ def _centres(
 
 def _taps(
     start: NDArray[np.int64], length: NDArray[np.int64], size: int, images: torch.Tensor
-) -> tuple[NDArray[np.int64], torch.Tensor]:
-    """Return which old pixels make each new one, and their weights.
+) -> tuple[NDArray[np.int64], NDArray[np.int64], torch.Tensor]:
+    """Return how many old pixels make a new one of each image, which, and their weights.
 
-    Their shapes are (taps, N, 1, size) and (taps, N, 1, size, 1); the weights are like `images`.
+    Their shapes are (N,), (taps, N, 1, size) and (taps, N, 1, size, 1); the weights are like
+    `images`.
     """
     centres = _centres(start, length, size)[:, :, None]
     reach = np.maximum(length / size, 1.0)[:, None, None]  # half the base of the triangle
-    num_taps = int(np.ceil(2 * reach.max(initial=1.0)))
+    counts = np.ceil(2 * reach[:, 0, 0]).astype(np.int64)
+    num_taps = int(counts.max(initial=2))
     taps = np.floor(centres - reach).astype(np.int64) + 1 + np.arange(num_taps)
     weights = np.maximum(1.0 - np.abs(taps - centres) / reach, 0.0)
     end = (start + length)[:, None, None]
@@ -173,37 +180,55 @@ def _taps(
     positions = np.clip(taps, start[:, None, None], end - 1)
     by_tap = (np.ascontiguousarray(np.moveaxis(each, 2, 0)) for each in (positions, weights))
     positions, weights = (each[:, :, None] for each in by_tap)
-    return positions, torch.from_numpy(weights).to(images)[..., None]
+    return counts, positions, torch.from_numpy(weights).to(images)[..., None]
 
 
 def _resampled(
     images: torch.Tensor,
+    counts: NDArray[np.int64],
     taps: NDArray[np.int64],
     weights: torch.Tensor,
     block: slice,
     *room: torch.Tensor,
 ) -> torch.Tensor:
-    """Sum old rows by weight, in the first of two pieces of memory.
+    """Sum old rows by weight, in pieces of memory of which the last may be that of `images`.
 
-    Taps of weight 0, which an image has only beside others that shrink more, add nothing.
+    Images that shrink less than others have fewer taps. To give the others weight 0 would not
+    do: 0 times NaN is NaN. So images are taken in the order of their numbers of taps.
     """
     shape = (*images.shape[:2], taps.shape[3], images.shape[3])
-    resampled, part = (_shaped(each, shape) for each in room)
-    for tap, (positions, factors) in enumerate(zip(taps, weights, strict=True)):
+    resampled, part, ordered = (_shaped(each, shape) for each in room)
+    counts, planes = counts[block], _first_rows(images)
+    num_taps = int(counts.max())
+    order = None if counts.min() == num_taps else np.argsort(-counts, kind="stable")
+    for tap in range(num_taps):
+        rows, factors = planes + taps[tap][block], weights[tap][block]
         gathered = part if tap else resampled
-        _gather_rows(images, positions[block], gathered)
-        gathered *= factors[block]
+        if order is not None:
+            taken = order[: np.count_nonzero(counts > tap)]
+            rows, factors = rows[taken], factors[torch.from_numpy(taken).to(images.device)]
+            gathered = gathered[: len(taken)]
+        _gather_rows(images, rows, gathered)
+        gathered *= factors
         if tap:
-            resampled += part
-    return resampled
+            resampled[: len(gathered)] += gathered
+    if order is None:
+        return resampled
+    back = torch.from_numpy(np.argsort(order)).to(images.device)
+    return torch.index_select(resampled, 0, back, out=ordered)
 
 
-def _gather_rows(images: torch.Tensor, positions: NDArray[np.int64], out: torch.Tensor) -> None:
-    """Copy rows, given by their positions (N, 1, size)."""
-    count, channels, height, width = images.shape
-    planes = np.arange(0, count * channels * height, height).reshape(count, channels, 1)
-    rows = torch.from_numpy((planes + positions).reshape(-1)).to(images.device)
-    torch.index_select(images.reshape(-1, width), 0, rows, out=out.view(-1, width))
+def _first_rows(images: torch.Tensor) -> NDArray[np.int64]:
+    """Return the place of the first row of each channel among all rows, (N, C, 1)."""
+    count, channels, height = images.shape[:3]
+    return np.arange(0, count * channels * height, height).reshape(count, channels, 1)
+
+
+def _gather_rows(images: torch.Tensor, rows: NDArray[np.int64], out: torch.Tensor) -> None:
+    """Copy rows, given by their places among all rows."""
+    places = torch.from_numpy(rows.reshape(-1)).to(images.device)
+    width = images.shape[3]
+    torch.index_select(images.reshape(-1, width), 0, places, out=out.view(-1, width))
 
 
 def _gathered_columns(images: torch.Tensor, positions: NDArray[np.int64]) -> torch.Tensor:
