@@ -1,5 +1,7 @@
 """Where batches are to be made, from the times that they take here and there."""
 
+import logging
+
 import pytest
 
 from fastloader.engine._placement import HOLD_SECONDS, START_SECONDS, Placement
@@ -38,11 +40,15 @@ def test_each_pass_has_that_time_anew(placement):
     assert placement.is_here
 
 
-def test_it_stays_here_where_that_is_quicker(placement):
-    spent_here = run(placement, 10, here=2e-4, workers=2.6e-4)
+def test_it_stays_here_where_that_is_quicker_and_says_so(placement, caplog):
+    with caplog.at_level(logging.INFO, "fastloader"):
+        spent_here = run(placement, 10, here=2e-4, workers=2.6e-4)
 
     assert placement.is_settled_here
     assert spent_here > 8.5
+    [told] = caplog.messages
+    assert "0.2 ms from one to the next in this process" in told
+    assert "0.26 with workers" in told
 
 
 @pytest.mark.parametrize("here", [2.6e-4, 4e-4, 2e-3, 0.02, 0.5])

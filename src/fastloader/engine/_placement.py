@@ -1,5 +1,6 @@
 """Where batches are made that may be made anywhere: here or by workers, whichever is measured to be quicker."""
 
+import logging
 import statistics
 from typing import TYPE_CHECKING
 
@@ -7,6 +8,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 __all__ = ["Placement"]
+
+logger = logging.getLogger("fastloader")
 
 START_SECONDS = 0.02
 """About what it takes to start workers: a pass that is made in this time needs none."""
@@ -23,9 +26,7 @@ CLEAR_GAIN = 1.02  # here over workers, which leave the training loop's own core
 HOPELESS = 1.5  # as long as with workers: not tried again
 DEARER = 1.5  # as long as when it was decided
 HOLD_SECONDS = 15.0  # after a decision; twice as long each time
-STARTS_APART = (
-    200  # at least, in times that workers take to start: trying them again costs no more
-)
+STARTS_APART = 200  # at least, in times that workers take to start, as the loop waits for them
 STARTS_APART_IF_DEARER = 20
 
 
@@ -48,14 +49,11 @@ class Placement:
         self._phase: Callable[[Placement], None] = Placement._begin
         self._hold_seconds = HOLD_SECONDS
         self._held_seconds = 0.0
-        self._start_seconds = (
-            0.0  # of workers, which keep the loop waiting when they are tried again
-        )
+        self._start_seconds = 0.0  # of workers, until their first batch
         self._here_seconds = 0.0  # from batch to batch, when that was last measured
         self._making_seconds = 0.0  # of that
-        self._computing_seconds = (
-            0.0  # of the first batches: while others have the cores all take longer
-        )
+        # Of that, for the first batches: while others have the cores everything takes longer.
+        self._computing_seconds = 0.0
         self._workers_seconds = 0.0
         self._rounds: list[float] = []  # time here over that with workers
         self._stretch = _Stretch()
@@ -130,6 +128,13 @@ class Placement:
     def _decide(self, *, is_here: bool) -> None:
         self.is_settled_here = is_here
         self._held_seconds = 0.0
+        logger.info(
+            "From now on batches are made %s: %.3g ms from one to the next in this process, step "
+            "and all, and %.3g with workers.",
+            "in this process" if is_here else "by workers",
+            1e3 * self._here_seconds,
+            1e3 * self._workers_seconds,
+        )
         self._move(Placement._hold, is_here=is_here)
 
     def _hold(self) -> None:
