@@ -41,6 +41,20 @@ FAULTS = {
         {"num_workers": 4, "samples_seconds": 0.1, "computing_share": 0.1},
         "num_workers=1",
     ),
+    "contention, though others have the cores": (
+        {
+            "num_workers": 4,
+            "busy_workers": 3.8,
+            "samples_seconds": 0.1,
+            "computing_share": 0.1,
+            "slowdown": 3.0,
+        },
+        "num_workers=1",
+    ),
+    "collate, though few samples take most of the time of all": (
+        {"samples_seconds": 0.002, "slow_share": 0.7, "collate_seconds": 0.2},
+        "get_batch",
+    ),
     "contention, of threads": (
         {"uses_threads": True, "samples_seconds": 0.1},
         'workers="processes"',

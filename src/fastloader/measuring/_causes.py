@@ -153,7 +153,8 @@ def _copy(e: Evidence) -> Finding | None:
 def _busy_cpus(e: Evidence) -> Finding | None:
     loop_seconds = e.own_wait_seconds + e.step_seconds
     holds_back = e.own_wait_seconds > HOLDS_BACK * loop_seconds
-    if e.slowdown < 1.5 or holds_back or not e.expected_wait_seconds or not e.is_dear:
+    is_explained = e.expected_wait_seconds > 0.5 * e.wait_seconds
+    if e.slowdown < 1.5 or holds_back or not is_explained or not e.is_dear:
         return None
     return _waiting(
         e,
@@ -179,7 +180,7 @@ def _transport(e: Evidence) -> Finding | None:
 
 def _dear_workers(e: Evidence) -> Finding | None:
     is_explained = e.expected_wait_seconds > 0.5 * e.wait_seconds
-    if e.num_workers == 0 or is_explained or e.make_seconds * e.slowdown > 0.5 * e.wait_seconds:
+    if e.num_workers == 0 or is_explained or e.slowed_seconds > 0.5 * e.wait_seconds:
         return None
     return _waiting(
         e,
@@ -237,7 +238,7 @@ def _collate(e: Evidence) -> Finding | None:
 
 
 def _slow_samples(e: Evidence) -> Finding | None:
-    if e.slow_share < 0.3 or not e.is_dear:
+    if e.slow_share * e.samples_seconds < 0.3 * e.make_seconds or not e.is_dear:
         return None
     listed = ", ".join(map(str, e.slow_indices[:5]))
     return _waiting(

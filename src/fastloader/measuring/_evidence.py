@@ -64,15 +64,19 @@ class Evidence:
         return self.samples_seconds + self.collate_seconds + self.transform_seconds
 
     @property
+    def slowed_seconds(self) -> float:
+        """What making a batch takes one worker as the machine is."""
+        return self.make_seconds * (self.slowdown if self.computes else 1.0)
+
+    @property
     def speedup(self) -> float:
         """How many times as fast as one worker all of them make batches."""
-        alone = self.make_seconds * (self.slowdown if self.computes else 1.0)
-        return alone / max(self.wait_seconds + self.step_seconds, 1e-9)
+        return self.slowed_seconds / max(self.wait_seconds + self.step_seconds, 1e-9)
 
     @property
     def is_dear(self) -> bool:
         """Whether the making of batches has its part in the waiting."""
-        return self.make_seconds * self.slowdown > DEAR * self.wait_seconds
+        return self.slowed_seconds > DEAR * self.wait_seconds
 
     @property
     def computes(self) -> bool:
@@ -93,7 +97,7 @@ class Evidence:
     @property
     def expected_wait_seconds(self) -> float:
         """What the making of a batch keeps the loop waiting, as the machine is."""
-        return self._wait_for(self.make_seconds * self.slowdown)
+        return self._wait_for(self.slowed_seconds)
 
     def _wait_for(self, make_seconds: float) -> float:
         if self.num_workers == 0:
