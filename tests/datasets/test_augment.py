@@ -51,6 +51,13 @@ class Opaque(Dataset):
         return self[index]
 
 
+class Collated(list):
+    """Any samples, also as whole batches."""
+
+    def get_batch(self, indices):
+        return default_collate([self[index] for index in indices])
+
+
 class Batched(Opaque):
     """The same samples, also as whole batches."""
 
@@ -285,6 +292,29 @@ def test_a_field_can_tell_samples_apart():
 
     assert is_same(dataset[0], dataset[2])
     assert not is_same(dataset[0], dataset[1])
+
+
+@pytest.mark.parametrize(
+    "ids", [["a", "b", "c"], np.array(["a", "b", "c"]), [-5, 2**63 - 1, 0]], ids=str
+)
+def test_an_index_field_may_hold_words_and_any_whole_numbers(ids):
+    samples = [(torch.zeros(1, 4, 4), each) for each in ids]
+    dataset = Augment(samples, NOISE, index_field=1)
+
+    batch = Augment(Collated(samples), NOISE, index_field=1).get_batch([2, 0, 1])
+
+    assert torch.equal(batch[0], torch.stack([dataset[index][0] for index in (2, 0, 1)]))
+    again = Augment(samples[::-1], NOISE, index_field=1)
+    assert torch.equal(again[2][0], dataset[0][0])
+    assert not torch.equal(dataset[0][0], dataset[1][0])
+
+
+@pytest.mark.parametrize("get", ["__getitem__", "get_batch"])
+def test_an_index_field_of_fractions_is_refused(get):
+    dataset = Augment(Collated([(torch.zeros(1, 4, 4), 2.5)]), NOISE, index_field=1)
+
+    with pytest.raises(SettingsError, match="index_field must hold whole numbers or words"):
+        getattr(dataset, get)([0] if get == "get_batch" else 0)
 
 
 def test_a_field_tells_samples_of_a_batch_apart():

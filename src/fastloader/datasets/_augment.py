@@ -57,8 +57,8 @@ class Augment(DatasetWrapper):
         field: Where the image is in a sample; see `DatasetWrapper`.
         labels: Label images that `fastloader.transforms` move along with the image, from the
             same draws: a field, or a list of fields.
-        index_field: A field of whole numbers that tells samples apart, to use in place of the
-            index.
+        index_field: A field of whole numbers or words that tells samples apart, to use in place
+            of the index.
         global_rng: Seed the global generators of Python, NumPy and torch (CPU) around each
             call of a foreign callable, and put their states back.
 
@@ -174,12 +174,14 @@ class Augment(DatasetWrapper):
 
     def _number(self, sample: Sample, index: Any) -> int:
         if self.index_field is not None:
-            return int(get_field(sample, as_path(self.index_field)))
+            return _as_identity(get_field(sample, as_path(self.index_field)))
         return self._as_number(index)
 
     def _numbers(self, batch: Batch, indices: Sequence[Any]) -> _Numbers:
         if self.index_field is not None:
-            return [int(number) for number in get_field(batch, as_path(self.index_field))]
+            return [
+                _as_identity(value) for value in get_field(batch, as_path(self.index_field))
+            ]
         array = np.asarray(indices)
         if array.dtype.kind not in "iu":
             return [self._as_number(index) for index in indices]
@@ -191,9 +193,7 @@ class Augment(DatasetWrapper):
         try:
             number = operator.index(index)
         except TypeError:
-            # Keys of a mapping: hash() of a string differs between processes.
-            digest = hashlib.blake2b(repr(index).encode(), digest_size=8).digest()
-            return int.from_bytes(digest, "little") >> 1
+            return _hashed(index)  # a key of a mapping
         return number if number >= 0 else number + len(self)
 
     def _is_array(self, index: Any, path: Path) -> bool:
@@ -202,6 +202,28 @@ class Augment(DatasetWrapper):
             image = get_field(self.dataset[index], path)
             self._gives_arrays = isinstance(image, np.ndarray)
         return self._gives_arrays
+
+
+def _as_identity(value: Any) -> int:
+    """Return the number that stands for a value of the `index_field`.
+
+    Raises:
+        SettingsError: If it is neither a whole number nor a word.
+    """
+    if isinstance(value, str):
+        return _hashed(str(value))
+    try:
+        return operator.index(value) % 2**64
+    except TypeError as error:
+        raise SettingsError(
+            f"index_field must hold whole numbers or words, but holds {value!r}."
+        ) from error
+
+
+def _hashed(value: Any) -> int:
+    # hash() of a string differs between processes.
+    digest = hashlib.blake2b(repr(value).encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little") >> 1
 
 
 def _as_callables(transforms: Any) -> tuple[Callable[..., Any], ...]:
