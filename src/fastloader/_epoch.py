@@ -137,6 +137,8 @@ class EpochOpener:
         if is_inert:
             if self._placement.is_settled_here:
                 self.keeper.close()
+            elif self._placement.is_here:
+                self.keeper.forget_next()
             run = PlacedRun(
                 self._placement,
                 begun.order.batches,

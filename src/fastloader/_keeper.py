@@ -76,6 +76,11 @@ class PoolKeeper:
         else:
             pool.close()
 
+    def forget_next(self) -> None:
+        """Cancel what the idle workers have begun of a pass that others begin instead."""
+        if self._idle is not None:
+            self._idle.cancel_head_start()
+
     def close(self) -> None:
         """End the idle workers; the next iterator starts new ones."""
         pool, self._idle = self._idle, None

@@ -249,6 +249,19 @@ def test_idle_workers_that_are_of_no_use_are_ended_by_the_next_pass():
 
 
 @pytest.mark.multiprocess
+def test_what_workers_have_begun_of_a_pass_that_begins_here_is_no_wrong_forecast():
+    loader = FastLoader(Rows(400), 8, shuffle=True, seed=3)
+    expected = FastLoader(Rows(400), 8, shuffle=True, seed=3, num_workers=0)
+
+    for is_here, num_batches in ((False, 1000), (False, 1000), (True, 5)):
+        loader._opener._placement = Moving(num_batches)
+        loader._opener._placement.is_here = is_here
+        assert rows(loader) == rows(expected)
+
+    assert loader._opener.keeper._idle.is_predictable
+
+
+@pytest.mark.multiprocess
 def test_the_end_of_a_pass_may_come_while_workers_are_held():
     loader = FastLoader(Rows(80), 8)
     loader._opener._placement = placement = Moving(100)
