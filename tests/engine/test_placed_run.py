@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch.utils.data import Dataset, get_worker_info
 
-from fastloader import FastLoader
-from fastloader.engine import Placement, _placed_run, _placement
+from fastloader import FastLoader, _epoch
+from fastloader.engine import Placement
 
 
 class Rows(Dataset):
@@ -46,17 +46,27 @@ def rows(loader):
     return [[part.tolist() for part in batch] for batch in loader]
 
 
+class Begun(Placement):
+    """Lets workers go on after so many batches."""
+
+    def __init__(self, num_batches):
+        super().__init__()
+        self._num_left = num_batches
+
+    def note(self, *_seconds):
+        self._num_left -= 1
+        self.is_here = self._num_left > 0
+
+    def may_finish_here(self, _num_left):
+        return False
+
+
 @pytest.fixture
 def made_here(monkeypatch):
     """Set how many batches are made before workers go on."""
-
-    def of(num_batches):
-        monkeypatch.setattr(_placement, "START_SECONDS", num_batches)
-        monkeypatch.setattr(Placement, "may_finish_here", lambda *_: False)
-        clock = iter(range(10**6))
-        monkeypatch.setattr(_placed_run.time, "thread_time", lambda: next(clock))
-
-    return of
+    return lambda num_batches: monkeypatch.setattr(
+        _epoch, "Placement", lambda: Begun(num_batches)
+    )
 
 
 def test_a_short_epoch_of_plain_code_starts_no_worker(made_here):

@@ -7,14 +7,22 @@ import pytest
 from fastloader.engine._placement import HOLD_SECONDS, START_SECONDS, Placement
 
 
+class Clocked(Placement):
+    """Computes as long as it is told."""
+
+    def __init__(self):
+        self.computed = 0.0
+        super().__init__(lambda: self.computed)
+
+
 def run(placement, seconds, *, here, workers, making=None):
     """Make batches for some time; return how many seconds of it were here."""
     passed = spent_here = 0.0
     while passed < seconds:
         is_here = placement.is_here
         took = here if is_here else workers
-        computed = took if is_here else 0.0
-        placement.note(took, took if making is None else making, computed)
+        placement.computed += took * is_here
+        placement.note(took, took if making is None else making)
         passed += took
         spent_here += took * is_here
     return spent_here
@@ -22,7 +30,7 @@ def run(placement, seconds, *, here, workers, making=None):
 
 @pytest.fixture
 def placement():
-    return Placement()
+    return Clocked()
 
 
 def test_workers_come_when_they_could_have_started(placement):
@@ -31,6 +39,19 @@ def test_workers_come_when_they_could_have_started(placement):
 
     run(placement, START_SECONDS, here=1e-3, workers=1e-3)
     assert not placement.is_here
+
+
+def test_time_in_which_others_had_the_cores_does_not_count(placement):
+    for _ in range(1000):
+        placement.note(1e-3, 1e-3)
+    assert placement.is_here
+
+
+def test_what_the_step_computes_does_not_count(placement):
+    for _ in range(1000):
+        placement.computed += 1e-3
+        placement.note(1e-3, START_SECONDS / 2000)
+    assert placement.is_here
 
 
 def test_each_pass_has_that_time_anew(placement):
@@ -68,7 +89,8 @@ def test_one_unlucky_stretch_decides_nothing(placement):
         seconds = took[placement.is_here]
         if placement._rounds and placement.is_here and next(disturbed, False):
             seconds = 0.03
-        placement.note(seconds, seconds, seconds)
+        placement.computed += seconds
+        placement.note(seconds, seconds)
 
     assert placement.is_settled_here
 
@@ -110,7 +132,7 @@ def test_the_rest_of_a_pass_is_finished_here_if_it_is_short(placement):
 @pytest.mark.parametrize("making", [2e-4, 6e-4])
 def test_workers_that_take_long_to_start_are_tried_again_the_later(placement, making):
     run(placement, START_SECONDS, here=2e-4, workers=2.6e-4)
-    placement.note(3.0, 3.0, 0.0)  # until the first worker has started
+    placement.note(3.0, 3.0)  # until the first worker has started
     run(placement, 3, here=2e-4, workers=2.6e-4)
     assert placement.is_settled_here
 

@@ -54,14 +54,14 @@ class PlacedRun:
             StopIteration: At the end of the pass.
         """
         is_here = self._is_here()
-        began, computed = time.perf_counter(), time.thread_time()
+        began = time.perf_counter()
         batch = next(self._here if is_here else self._run_of_workers())
-        computed, ended = time.thread_time() - computed, time.perf_counter()
+        ended = time.perf_counter()
         if self._num_left is not None:
             self._num_left -= 1
         is_steady = is_here or not self._run_of_workers().is_growing
         if is_steady and is_here is self._placement.is_here:  # not one that was under way
-            self._placement.note(ended - self._last, ended - began, computed)
+            self._placement.note(ended - self._last, ended - began)
         self._last = ended
         return batch
 

@@ -2,6 +2,7 @@
 
 import logging
 import statistics
+import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -39,9 +40,14 @@ class Placement:
     than they did.
 
     It lives as long as the loader, so that short passes are measured together.
+
+    Args:
+        read_computed: Tells for how many seconds this thread has computed.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, read_computed: "Callable[[], float]" = time.thread_time) -> None:
+        self._read_computed = read_computed
+        self._computed_before = read_computed()
         self.is_here = True
         """Whether the next batch is to be made here."""
         self.is_settled_here = False
@@ -52,8 +58,7 @@ class Placement:
         self._start_seconds = 0.0  # of workers, until their first batch
         self._here_seconds = 0.0  # from batch to batch, when that was last measured
         self._making_seconds = 0.0  # of that
-        # Of that, for the first batches: while others have the cores everything takes longer.
-        self._computing_seconds = 0.0
+        self._computing_seconds = 0.0  # of that, for the first batches
         self._workers_seconds = 0.0
         self._rounds: list[float] = []  # time here over that with workers
         self._stretch = _Stretch()
@@ -62,6 +67,7 @@ class Placement:
         """Count what is made before there are workers anew: each pass may take as long."""
         if self._phase is Placement._begin:
             self._stretch = _Stretch()
+            self._computed_before = self._read_computed()
 
     def may_finish_here(self, num_left: int) -> bool:
         """Return whether the rest of a pass takes less time than to start workers.
@@ -71,24 +77,29 @@ class Placement:
         """
         return num_left * self._computing_seconds <= START_SECONDS
 
-    def note(self, seconds: float, making_seconds: float, cpu_seconds: float) -> None:
+    def note(self, seconds: float, making_seconds: float) -> None:
         """Note a batch that was made where it was to be.
 
         Args:
             seconds: Since the batch before.
             making_seconds: Of these, until the batch was there.
-            cpu_seconds: Computing of this thread in that time.
         """
-        self._stretch.add(seconds, making_seconds, cpu_seconds)
+        self._stretch.add(seconds, making_seconds)
         self._phase(self)
 
     def _begin(self) -> None:
-        if self._stretch.cpu_seconds >= START_SECONDS:
-            self._making_seconds = self._stretch.mean_making
-            self._computing_seconds = self._stretch.cpu_seconds / self._stretch.num_batches
-            if self._stretch.num_batches >= STRETCH_BATCHES:  # a few are made in fresh memory
-                self._here_seconds = self._stretch.mean
-            self._move(Placement._settle, is_here=False)
+        stretch = self._stretch
+        if stretch.making_seconds < START_SECONDS:
+            return  # to read the other clock takes a microsecond
+        # While others have the cores everything takes longer, the start of workers too.
+        computed = min(self._read_computed() - self._computed_before, stretch.making_seconds)
+        if computed < START_SECONDS:
+            return
+        self._computing_seconds = computed / stretch.num_batches
+        self._making_seconds = stretch.mean_making
+        if stretch.num_batches >= STRETCH_BATCHES:  # a few are made in fresh memory
+            self._here_seconds = stretch.mean
+        self._move(Placement._settle, is_here=False)
 
     def _settle(self) -> None:
         stretch = self._stretch
@@ -165,16 +176,15 @@ class _Stretch:
     def __init__(self, num_skipped: int = 0) -> None:
         self._num_skipped = num_skipped
         self.num_batches = 0
-        self.seconds = self.making_seconds = self.cpu_seconds = 0.0
+        self.seconds = self.making_seconds = 0.0
 
-    def add(self, seconds: float, making_seconds: float, cpu_seconds: float) -> None:
+    def add(self, seconds: float, making_seconds: float) -> None:
         if self._num_skipped:
             self._num_skipped -= 1
             return
         self.num_batches += 1
         self.seconds += seconds
         self.making_seconds += making_seconds
-        self.cpu_seconds += cpu_seconds
 
     @property
     def is_enough(self) -> bool:
