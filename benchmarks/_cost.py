@@ -4,7 +4,7 @@ import threading
 from types import TracebackType
 from typing import Self
 
-from fastloader._process_tree import TreeCost, tree_cost, tree_memory_bytes
+from fastloader.machine._process_tree import TreeCost, tree_cost, tree_memory_bytes
 
 __all__ = ["PeakMemory", "TreeCost", "tree_cost", "tree_memory_bytes"]
 

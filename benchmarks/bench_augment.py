@@ -27,9 +27,9 @@ from torch.utils.data import default_collate
 
 from _bare_transforms import bare_work
 from _harness import Benchmark, Run, Work
-from fastloader._buffers import BufferPool, allocating_with, empty_batch
-from fastloader._keyed import sample_keys
 from fastloader.datasets import Augment
+from fastloader.randomness._keyed import sample_keys
+from fastloader.tensors._buffers import BufferPool, allocating_with, empty_batch
 from fastloader.transforms import (
     ChannelDrop,
     Cutout,

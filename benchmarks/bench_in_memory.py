@@ -23,7 +23,7 @@ from torch.utils.data import Dataset, TensorDataset
 
 from _harness import Benchmark, Run, Work
 from _passes import FEW, add_loaders, one_pass
-from fastloader._gather import gather_rows
+from fastloader.tensors._gather import gather_rows
 
 _BATCH_SIZE = 256
 _NUM_OF_HUGGING_FACE = 4_000

@@ -26,9 +26,9 @@ from torch.utils.data import Dataset, TensorDataset
 
 from _facts import run_facts
 from fastloader import FastLoader, _epoch
-from fastloader._iterator import LoaderIterator
-from fastloader._queue_state import QueueState
+from fastloader.epochs._iterator import LoaderIterator
 from fastloader.stats._durations import Durations
+from fastloader.streams._queue_state import QueueState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -27,8 +27,8 @@ from torch.utils.data import (
 
 import fastloader
 from fastloader import FastLoader
-from fastloader._machine import read_machine
 from fastloader.errors import EmptyEpochError, SettingsError, UnpicklableError
+from fastloader.machine._machine import read_machine
 
 AUTOMATIC = {
     "num_workers",
@@ -706,7 +706,7 @@ def test_no_workers_are_chosen_in_a_daemonic_process():
 @pytest.mark.multiprocess
 @pytest.mark.parametrize("dataset", [Stream(), Sharded()], ids=["whole", "sharded"])
 def test_an_iterable_dataset_is_not_repeated(monkeypatch, dataset):
-    monkeypatch.setattr("fastloader._worker_limits._MAX_WORKERS", 1)
+    monkeypatch.setattr("fastloader.settings._worker_limits._MAX_WORKERS", 1)
 
     assert numbers(FastLoader(dataset)) == list(range(6))
 
@@ -787,7 +787,7 @@ class Finder(importlib.abc.MetaPathFinder):
         return spec
 
 sys.meta_path.insert(0, Finder())
-import fastloader._buffers
+import fastloader.tensors._buffers
 from torch.utils.data import DataLoader
 assert DataLoader is fastloader.FastLoader
 """

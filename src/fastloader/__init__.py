@@ -7,12 +7,11 @@ if TYPE_CHECKING:
     from fastloader import errors
     from fastloader._loader import FastLoader
     from fastloader._presets import Loaders, create_loaders, evaluation_loader, train_loader
-    from fastloader._seeding import seed_everything
-    from fastloader._settings import LoaderSettings
-    from fastloader._split import split
     from fastloader.datasets import OMEArrowDataset
+    from fastloader.datasets._split import split
     from fastloader.measuring import benchmark, diagnose, find_batch_size
     from fastloader.mixing import MixedLoader
+    from fastloader.randomness._seeding import seed_everything
     from fastloader.sampling import (
         ClassBalancedSampler,
         DistributedSampler,
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
         SubsetSampler,
         WeightedSampler,
     )
+    from fastloader.settings._settings import LoaderSettings
     from fastloader.tuning import tune
     from fastloader.writing import convert, write_images
 
@@ -58,7 +58,7 @@ __all__ = [
 
 _HOMES = {
     "FastLoader": "fastloader._loader",
-    "LoaderSettings": "fastloader._settings",
+    "LoaderSettings": "fastloader.settings._settings",
     "Loaders": "fastloader._presets",
     "MixedLoader": "fastloader.mixing",
     "benchmark": "fastloader.measuring",
@@ -77,8 +77,8 @@ _HOMES = {
     "evaluation_loader": "fastloader._presets",
     "find_batch_size": "fastloader.measuring",
     "OMEArrowDataset": "fastloader.datasets",
-    "seed_everything": "fastloader._seeding",
-    "split": "fastloader._split",
+    "seed_everything": "fastloader.randomness._seeding",
+    "split": "fastloader.datasets._split",
     "train_loader": "fastloader._presets",
     "tune": "fastloader.tuning",
     "write_images": "fastloader.writing",

@@ -11,10 +11,24 @@ from typing import Any, Literal, Never, TypeVar
 import torch
 from torch.utils.data import Dataset, Sampler
 
-from fastloader._choose import GIVEN, GivenOptions, choose_most_workers, choose_settings
-from fastloader._epoch import EpochOpener
-from fastloader._epochs import Epochs
-from fastloader._given import (
+from fastloader._torch_internals import BaseIterator
+from fastloader.datasets._resident import preferred_residence
+from fastloader.datasets._stream_share import share_stream
+from fastloader.engine import SkippedSample
+from fastloader.epochs._epoch import EpochOpener
+from fastloader.epochs._epochs import Epochs
+from fastloader.epochs._loader_facts import LoaderFacts
+from fastloader.epochs._resumable import ResumableLoader
+from fastloader.machine._machine import read_machine
+from fastloader.sampling._epoch_order import check_any_batch
+from fastloader.sampling._given_order import Distributed, GivenOrder, resolve_order
+from fastloader.settings._choose import (
+    GIVEN,
+    GivenOptions,
+    choose_most_workers,
+    choose_settings,
+)
+from fastloader.settings._given import (
     as_count,
     as_size,
     check_callable,
@@ -27,20 +41,11 @@ from fastloader._given import (
     warn_of_ignored,
     warn_of_many_workers,
 )
-from fastloader._loader_facts import LoaderFacts
-from fastloader._machine import read_machine
-from fastloader._queue_state import QueueState
-from fastloader._resumable import ResumableLoader
-from fastloader._settings import Auto, LoaderSettings, Transport, Workers
-from fastloader._stream_share import share_stream
-from fastloader._suggestion import find_suggestion
-from fastloader._torch_internals import BaseIterator
-from fastloader._traits import describe_dataset
-from fastloader.datasets._resident import preferred_residence
-from fastloader.engine import SkippedSample
-from fastloader.sampling._epoch_order import check_any_batch
-from fastloader.sampling._given_order import Distributed, GivenOrder, resolve_order
+from fastloader.settings._settings import Auto, LoaderSettings, Transport, Workers
+from fastloader.settings._suggestion import find_suggestion
+from fastloader.settings._traits import describe_dataset
 from fastloader.stats import LoaderStats, timed
+from fastloader.streams._queue_state import QueueState
 
 __all__ = ["FastLoader"]
 

@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 
 from torch.utils.data import IterableDataset
 
-from fastloader._live import is_training
 from fastloader._loader import FastLoader
-from fastloader._split import split
+from fastloader.datasets._split import split
 from fastloader.errors import SettingsError
+from fastloader.inspection._live import is_training
 
 __all__ = ["Loaders", "create_loaders", "evaluation_loader", "train_loader"]
 

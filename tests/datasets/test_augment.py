@@ -20,10 +20,10 @@ from torch.utils.data import (
     get_worker_info,
 )
 
-from fastloader._buffers import allocating_with
-from fastloader._seeding import DrawScope, draw_scope
 from fastloader.datasets import AlbumentationsTransform, Augment, DatasetWrapper
 from fastloader.errors import SettingsError, ShapeError
+from fastloader.randomness._seeding import DrawScope, draw_scope
+from fastloader.tensors._buffers import allocating_with
 from fastloader.transforms import (
     GaussianNoise,
     RandomCrop,

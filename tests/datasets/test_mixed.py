@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch.utils.data import Dataset, IterableDataset, TensorDataset, default_collate
 
-from fastloader._seeding import DrawScope, current_draw_scope, draw_scope
 from fastloader.datasets import MixedDataset
 from fastloader.datasets._batched import as_batched, has_independent_rows
 from fastloader.errors import SettingsError
+from fastloader.randomness._seeding import DrawScope, current_draw_scope, draw_scope
 from fastloader.testing import check_dataset
 from tests.equality import assert_same
 

@@ -15,8 +15,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader, default_collate
 
-from fastloader._buffers import allocating_with
-from fastloader._machine import read_machine
 from fastloader.datasets import OMEArrowDataset
 from fastloader.errors import (
     ImageDataError,
@@ -25,6 +23,8 @@ from fastloader.errors import (
     SharedMemoryError,
     SourceError,
 )
+from fastloader.machine._machine import read_machine
+from fastloader.tensors._buffers import allocating_with
 from fastloader.typing import BatchedDataset
 from tests.ome_arrow_tables import ome_arrow_value, random_image, write_images
 

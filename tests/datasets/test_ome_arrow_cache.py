@@ -19,12 +19,12 @@ import torch
 from torch.utils.data import DataLoader, Subset
 
 from fastloader import FastLoader
-from fastloader._machine import read_machine
 from fastloader.cache import ImageCache, OwnImages
 from fastloader.datasets import OMEArrowDataset
 from fastloader.datasets._batched import as_batched
 from fastloader.datasets._resident import make_resident, preferred_residence
 from fastloader.errors import ImageDataError, SettingsError, SharedMemoryError
+from fastloader.machine._machine import read_machine
 from fastloader.shm import gives_huge_pages
 from fastloader.sources import ParquetSource
 from tests.image_files import write_ome_zarr, write_tiff

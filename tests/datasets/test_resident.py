@@ -7,11 +7,11 @@ import pytest
 import torch
 from torch.utils.data import ConcatDataset, StackDataset, Subset, TensorDataset, default_collate
 
-from fastloader._fingerprint import fingerprint
-from fastloader._seeding import DrawScope, draw_scope
 from fastloader.datasets import Augment, ChannelStatistics, OMEArrowDataset, Standardize
 from fastloader.datasets._batched import as_batched
 from fastloader.datasets._resident import NotResidentError, copied_parts, make_resident
+from fastloader.inspection._fingerprint import fingerprint
+from fastloader.randomness._seeding import DrawScope, draw_scope
 from fastloader.transforms import RandomFlip
 from tests.equality import assert_same
 

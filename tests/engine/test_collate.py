@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import default_collate
 
-from fastloader._buffers import BufferPool
 from fastloader.engine._collate import DefaultCollate, collate_map_into
+from fastloader.tensors._buffers import BufferPool
 from tests.engine.strategies import NUMPY_DTYPES, Point, shapes, tensors
 from tests.equality import assert_same
 

@@ -8,9 +8,9 @@ import torch
 from torch.utils.data import default_collate
 
 from fastloader import FastLoader
-from fastloader._address_space import read_spans
 from fastloader.engine import FetchPlan
 from fastloader.engine._launch import pickled_launch
+from fastloader.machine._address_space import read_spans
 from fastloader.shm._mapping_over import can_map_over
 
 NUM_ROWS, ROW_BYTES = 1200, 40_000

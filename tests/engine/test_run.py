@@ -16,9 +16,6 @@ import torch
 from threadpoolctl import threadpool_info
 from torch.utils.data import Dataset, default_collate, get_worker_info
 
-from fastloader._buffers import BufferPool
-from fastloader._ranks import Ranks, read_ranks
-from fastloader._seeding import DrawScope
 from fastloader.datasets import Augment
 from fastloader.engine import (
     BatchMaker,
@@ -31,7 +28,10 @@ from fastloader.engine import (
     WorkerPool,
 )
 from fastloader.errors import UnpicklableError, WorkerDiedError, WorkerTimeoutError
+from fastloader.machine._ranks import Ranks, read_ranks
+from fastloader.randomness._seeding import DrawScope
 from fastloader.sampling._drawn import DrawnBatches
+from fastloader.tensors._buffers import BufferPool
 from tests.engine.datasets import (
     Deadly,
     Draws,

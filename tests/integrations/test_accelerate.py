@@ -9,8 +9,8 @@ from torch.utils.data import DataLoader, DistributedSampler, TensorDataset, get_
 
 import fastloader.sampling
 from fastloader import FastLoader
-from fastloader._iterator import LoaderIterator
 from fastloader.datasets import Augment
+from fastloader.epochs._iterator import LoaderIterator
 from fastloader.transforms import GaussianNoise
 from tests.equality import assert_same
 from tests.integrations.datasets import BatchedRows, Rows, Streamed, indices_in

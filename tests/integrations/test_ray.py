@@ -7,7 +7,7 @@ import torch
 from torch.utils.data import BatchSampler, DistributedSampler, SubsetRandomSampler
 
 from fastloader import FastLoader
-from fastloader._iterator import LoaderIterator
+from fastloader.epochs._iterator import LoaderIterator
 from fastloader.errors import SettingsError
 from tests.integrations.datasets import BatchedRows, Rows, indices_in, joined
 

@@ -7,7 +7,7 @@ import torch
 from torch.utils.data import default_collate
 
 from fastloader import FastLoader
-from fastloader._iterator import LoaderIterator
+from fastloader.epochs._iterator import LoaderIterator
 from tests.integrations.datasets import BatchedRows, joined
 
 pytest.importorskip("accelerate")

@@ -7,8 +7,8 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from fastloader import FastLoader
-from fastloader._process_tree import tree_cost
 from fastloader.errors import SettingsError
+from fastloader.machine._process_tree import tree_cost
 from fastloader.measuring import benchmark, measure_loader
 from tests.measuring.planted import Computed, Stored
 

@@ -5,7 +5,7 @@ import os
 import torch
 from torch.utils.data import Dataset, IterableDataset
 
-from fastloader._seeding import current_draw_scope
+from fastloader.randomness._seeding import current_draw_scope
 
 
 class Numbers(Dataset):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from fastloader._address_space import read_spans
+from fastloader.machine._address_space import read_spans
 from fastloader.shm import MemoryFile
 from fastloader.shm import _sharing_in_place as module
 from fastloader.shm._mapping_over import Call, can_map_over

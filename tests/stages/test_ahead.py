@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from fastloader._rows import Merged
-from fastloader._standby import Standby, StandbyKeeper
 from fastloader.stages._ahead import AheadStream
 from fastloader.stages._cut import CutStream
+from fastloader.tensors._rows import Merged
+from fastloader.threads._standby import Standby, StandbyKeeper
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from fastloader._queue_state import QueueState
-from fastloader._standby import Standby, StandbyKeeper
 from fastloader.direct import HostRows
 from fastloader.stages import MOST_UNDER_WAY, copied_ahead, copied_to
+from fastloader.streams._queue_state import QueueState
+from fastloader.threads._standby import Standby, StandbyKeeper
 
 CPU = torch.device("cpu")
 

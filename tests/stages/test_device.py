@@ -180,7 +180,7 @@ def test_memory_that_cannot_be_locked_is_copied_all_the_same(monkeypatch, caplog
         # Of memory that is not there: what CUDA says then must not reach who comes next.
         return lock_pages(1 << 46, size_bytes)
 
-    monkeypatch.setattr("fastloader._worker_runs.lock_pages", refuse)
+    monkeypatch.setattr("fastloader.epochs._worker_runs.lock_pages", refuse)
     loader = FastLoader(Images(64, shape=(3, 224, 224)), 4, num_workers=2, device="cuda")
 
     with caplog.at_level(logging.WARNING):

@@ -5,9 +5,9 @@ import torch
 from torch.utils.data import TensorDataset
 
 from fastloader import FastLoader
-from fastloader._queue_state import QueueState
 from fastloader.stats import _memory_watch
 from fastloader.stats._memory_watch import MemoryWatch
+from fastloader.streams._queue_state import QueueState
 
 
 def queue():

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fastloader._machine import read_machine
+from fastloader.machine._machine import read_machine
 from fastloader.testing import MachineFinding, MachineReport, _machine, check_machine
 
 MACHINE = dataclasses.replace(

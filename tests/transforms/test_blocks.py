@@ -5,7 +5,7 @@ import threading
 import pytest
 import torch
 
-from fastloader._crew import Crew, working_with
+from fastloader.threads._crew import Crew, working_with
 from fastloader.transforms import (
     Cutout,
     Draws,

@@ -5,7 +5,7 @@ import os
 import pytest
 import torch
 
-from fastloader._keyed import mix_tensor
+from fastloader.randomness._keyed import mix_tensor
 from fastloader.transforms import Draws, RandomGamma
 from tests.transforms.test_laws import DTYPES, TRANSFORMS, images, is_same
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import pytest
 import torch
 
-from fastloader._buffers import allocating_with
+from fastloader.tensors._buffers import allocating_with
 from fastloader.transforms import (
     Chain,
     ChannelDrop,

@@ -7,10 +7,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from fastloader._crew import share_out
-from fastloader._gather import gather_rows
 from fastloader.cache._layout import PixelLayout
 from fastloader.cache._pixel_bytes import PixelBytes
+from fastloader.tensors._gather import gather_rows
+from fastloader.threads._crew import share_out
 
 __all__ = ["PackedImages"]
 

@@ -3,7 +3,6 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from fastloader._buffers import empty_batch
 from fastloader.datasets._albumentations import AlbumentationsTransform
 from fastloader.datasets._augment import Augment
 from fastloader.datasets._mixed import MixedDataset
@@ -12,6 +11,7 @@ from fastloader.datasets._sharded import ShardedIterable
 from fastloader.datasets._standardize import Standardize, standardize
 from fastloader.datasets._statistics import ChannelStatistics
 from fastloader.datasets._wrapper import DatasetWrapper
+from fastloader.tensors._buffers import empty_batch
 
 if TYPE_CHECKING:
     from fastloader.datasets._ome_arrow import OMEArrowDataset

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fastloader._arrays import as_tensor
+from fastloader.tensors._arrays import as_tensor
 
 __all__ = ["AlbumentationsTransform"]
 

@@ -11,8 +11,6 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import default_collate
 
-from fastloader._keyed import Draws
-from fastloader._seeding import current_draw_scope
 from fastloader.datasets._fields import (
     Field,
     Path,
@@ -24,6 +22,8 @@ from fastloader.datasets._fields import (
 from fastloader.datasets._pipeline import Pipeline, as_one
 from fastloader.datasets._wrapper import DatasetWrapper
 from fastloader.errors import SettingsError
+from fastloader.randomness._keyed import Draws
+from fastloader.randomness._seeding import current_draw_scope
 from fastloader.transforms import Transform
 from fastloader.typing import Batch, Sample
 

@@ -5,7 +5,7 @@ import threading
 import weakref
 from typing import Protocol
 
-from fastloader._fork_gate import ForkGate
+from fastloader.threads._fork_gate import ForkGate
 
 __all__ = ["BackgroundFill", "Filled"]
 
@@ -40,7 +40,7 @@ class BackgroundFill:
         self._thread = threading.Thread(
             target=_run,
             args=(weakref.ref(store), self._is_stopped),
-            name="fastloader-fill",  # lives through forks, see fastloader._machine
+            name="fastloader-fill",  # lives through forks, see fastloader.machine._machine
             daemon=True,  # a program that is done does not wait for images
         )
         _fills.add(self)

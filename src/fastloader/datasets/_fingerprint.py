@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from fastloader._arrays import as_tensor
 from fastloader.datasets._fields import Field, find_image, get_field
+from fastloader.tensors._arrays import as_tensor
 
 __all__ = ["fingerprint"]
 

@@ -12,8 +12,6 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from fastloader._fork_gate import ForkGate
-from fastloader._machine import read_machine
 from fastloader._progress_bar import Progress, progress_bar
 from fastloader.cache import (
     ImageCache,
@@ -31,6 +29,7 @@ from fastloader.cache import (
 from fastloader.datasets._background_fill import BackgroundFill
 from fastloader.datasets._batch_writer import batch_writer
 from fastloader.errors import SharedMemoryError
+from fastloader.machine._machine import read_machine
 from fastloader.shm import ProcessLock, can_send_memory_files, gives_huge_pages
 from fastloader.sources import (
     ClosableSource,
@@ -41,6 +40,7 @@ from fastloader.sources import (
     WritePixels,
     release_memory,
 )
+from fastloader.threads._fork_gate import ForkGate
 
 __all__ = ["ImageStore", "StoreOptions"]
 

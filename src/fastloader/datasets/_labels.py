@@ -8,10 +8,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from fastloader._buffers import empty_batch
-from fastloader._gather import gather_rows
 from fastloader.errors import SettingsError, SourceError
 from fastloader.sources import ColumnValues
+from fastloader.tensors._buffers import empty_batch
+from fastloader.tensors._gather import gather_rows
 
 __all__ = ["LabelMapping", "Labels"]
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import torch
 
-from fastloader._buffers import empty_batch
-from fastloader._gather import as_bytes
+from fastloader.tensors._buffers import empty_batch
+from fastloader.tensors._gather import as_bytes
 from fastloader.typing import Batch
 
 __all__ = ["UnlikeBatchesError", "merge_batches"]

@@ -10,11 +10,16 @@ import numpy.typing as npt
 import torch
 from torch.utils.data import Dataset, IterableDataset, default_collate
 
-from fastloader._seeding import DrawScope, current_draw_scope, derive_seed, draw_scope
 from fastloader.datasets._batched import as_batched, as_positions
 from fastloader.datasets._merge import UnlikeBatchesError, merge_batches
 from fastloader.datasets._pass_gate import PassGate
 from fastloader.errors import SettingsError
+from fastloader.randomness._seeding import (
+    DrawScope,
+    current_draw_scope,
+    derive_seed,
+    draw_scope,
+)
 from fastloader.sampling._compact import IndexList
 from fastloader.typing import Batch, BatchedDataset, Sample
 

@@ -13,7 +13,6 @@ import pyarrow.compute as pc
 import torch
 from torch.utils.data import Dataset, default_collate
 
-from fastloader._buffers import empty_batch
 from fastloader._progress_bar import Progress
 from fastloader.cache import default_cache_folder
 from fastloader.datasets._axes import as_samples, as_stored, choose_axes, sample_shape
@@ -36,6 +35,7 @@ from fastloader.sources import (
     SourcePath,
     open_source,
 )
+from fastloader.tensors._buffers import empty_batch
 
 __all__ = ["OMEArrowDataset"]
 

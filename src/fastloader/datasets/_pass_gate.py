@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from fastloader._live import knows, tell
+from fastloader.inspection._live import knows, tell
 
 __all__ = ["PassGate"]
 

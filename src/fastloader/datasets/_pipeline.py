@@ -14,10 +14,10 @@ import numpy as np
 import torch
 from torch.utils.data import default_collate
 
-from fastloader._arrays import as_tensor
-from fastloader._keyed import Draws
-from fastloader._seeding import seed_global_generators
 from fastloader.errors import ShapeError
+from fastloader.randomness._keyed import Draws
+from fastloader.randomness._seeding import seed_global_generators
+from fastloader.tensors._arrays import as_tensor
 from fastloader.transforms import Transform
 from fastloader.transforms._in_turn import apply_in_turn
 

@@ -10,12 +10,12 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset, TensorDataset
 
-from fastloader._buffers import BufferPool, allocating_with
 from fastloader.datasets._batched import as_batched
 from fastloader.datasets._fields import get_field
 from fastloader.datasets._moments import Moments
 from fastloader.datasets._pixel_reader import LARGE_BYTES, PixelReader, as_pixels, merged
 from fastloader.errors import StatisticsError
+from fastloader.tensors._buffers import BufferPool, allocating_with
 
 __all__ = ["Parts", "PixelChunks", "choose_indices", "parts_of_map", "parts_of_stream"]
 

@@ -10,15 +10,15 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from fastloader._fingerprint import fingerprint
-from fastloader._gather import as_units
-from fastloader._rows import has_rows
 from fastloader.datasets._batched import SubsetRows, TensorRows, WrappedRows, as_positions
 from fastloader.datasets._tensor_rows import order_in_memory
 from fastloader.datasets._wrapper import DatasetWrapper
 from fastloader.errors import SettingsError
+from fastloader.inspection._fingerprint import fingerprint
 from fastloader.sampling._compact import IndexArray
 from fastloader.sampling._uploaded import UploadedIndices
+from fastloader.tensors._gather import as_units
+from fastloader.tensors._rows import has_rows
 from fastloader.typing import Batch, BatchedDataset
 
 __all__ = [

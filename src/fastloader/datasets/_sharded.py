@@ -6,9 +6,9 @@ from typing import Any, Literal
 import torch.utils.data
 from torch.utils.data import IterableDataset
 
-from fastloader._ranks import read_ranks
 from fastloader.datasets._wrapper import DatasetWrapper
 from fastloader.errors import SettingsError
+from fastloader.machine._ranks import read_ranks
 from fastloader.typing import Batch, Sample
 
 __all__ = ["ShardedIterable", "count_shards"]

@@ -6,11 +6,11 @@ from typing import Any
 
 import torch
 
-from fastloader._buffers import empty_batch
 from fastloader.datasets._fields import Field
 from fastloader.datasets._statistics import ChannelStatistics
 from fastloader.datasets._wrapper import DatasetWrapper
 from fastloader.errors import SettingsError, StatisticsError
+from fastloader.tensors._buffers import empty_batch
 
 __all__ = ["Standardize", "check_statistics", "standardize"]
 

@@ -7,13 +7,13 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from fastloader._buffers import empty_batch
-from fastloader._fingerprint import OwnFingerprint
 from fastloader.datasets._axes import as_stored, sample_shape
 from fastloader.datasets._image_store import ImageStore
 from fastloader.datasets._label_choice import LabelDict
 from fastloader.datasets._labels import Labels
 from fastloader.errors import ShapeError
+from fastloader.inspection._fingerprint import OwnFingerprint
+from fastloader.tensors._buffers import empty_batch
 
 __all__ = ["StoredImages", "gather_images"]
 

@@ -4,8 +4,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from fastloader._buffers import empty_batch
-from fastloader._gather import gather_rows
+from fastloader.tensors._buffers import empty_batch
+from fastloader.tensors._gather import gather_rows
 
 __all__ = ["Rows", "order_in_memory"]
 

@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset, IterableDataset, default_collate, get_worker_info
 
-from fastloader._arrays import as_tensor
-from fastloader._live import load_live_state, read_live_state, tell
-from fastloader._ranks import read_ranks
 from fastloader.datasets._fields import Field, find_image, get_field, replace_field
+from fastloader.inspection._live import load_live_state, read_live_state, tell
+from fastloader.machine._ranks import read_ranks
+from fastloader.tensors._arrays import as_tensor
 from fastloader.typing import Batch, Sample
 
 __all__ = ["DatasetWrapper"]

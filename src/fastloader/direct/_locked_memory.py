@@ -12,11 +12,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from fastloader._machine import read_machine
 from fastloader.direct._cuda_error import CudaCallError
 from fastloader.direct._driver import uncaptured
 from fastloader.direct._memory_maps import read_mappings
 from fastloader.direct._row_kernel import prepare_kernels, read_rows
+from fastloader.machine._machine import read_machine
 
 __all__ = ["LockedMemory", "locked_memory", "unlock_memory"]
 

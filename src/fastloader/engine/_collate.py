@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from fastloader._arrays import TORCH_DTYPES, sharable_array
-from fastloader._buffers import Allocator
 from fastloader._torch_internals import collate, default_collate_fn_map
+from fastloader.tensors._arrays import TORCH_DTYPES, sharable_array
+from fastloader.tensors._buffers import Allocator
 from fastloader.typing import Batch, Sample
 
 __all__ = ["CollateMap", "DefaultCollate", "collate_map_into", "install_collate_into"]

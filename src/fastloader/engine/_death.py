@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fastloader._machine import read_available_bytes, read_total_bytes
 from fastloader.engine._wording import name_samples
+from fastloader.machine._machine import read_available_bytes, read_total_bytes
 
 __all__ = ["describe_death"]
 

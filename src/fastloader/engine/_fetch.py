@@ -10,10 +10,10 @@ from typing import Any, Literal, NamedTuple
 
 from torch.utils.data import default_collate, default_convert
 
-from fastloader._arrays import with_sharable_arrays
-from fastloader._false_end import false_end
 from fastloader.engine._collate_errors import find_lost_keys, find_misfits
 from fastloader.engine._stream_point import StreamPoint, end_stream, open_stream, pack_point
+from fastloader.streams._false_end import false_end
+from fastloader.tensors._arrays import with_sharable_arrays
 from fastloader.typing import Batch, BatchedDataset, Sample
 
 __all__ = [

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from fastloader._attributes import walk_attributes
-from fastloader._machine import detect_fork_hazard
+from fastloader.inspection._attributes import walk_attributes
+from fastloader.machine._machine import detect_fork_hazard
 
 __all__ = ["warn_of_hazards"]
 

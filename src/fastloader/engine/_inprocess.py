@@ -7,13 +7,6 @@ from typing import Any, TypeVar
 
 from torch.utils.data import default_collate
 
-from fastloader._buffers import Allocator, allocating_with
-from fastloader._crew import Crew, working_with
-from fastloader._isolation import BatchIsolation, DrawingHabits
-from fastloader._on_demand import OnDemand
-from fastloader._plain_code import has_plain_collate
-from fastloader._queue_state import QueueState
-from fastloader._seeding import DrawScope, draw_scope
 from fastloader.engine._collate import DefaultCollate, collate_map_into
 from fastloader.engine._delivery import Deliveries, Delivery
 from fastloader.engine._fetch import (
@@ -27,7 +20,14 @@ from fastloader.engine._freed_memory import keep_some_freed_memory
 from fastloader.engine._merged import MERGED_BYTES
 from fastloader.engine._stream_point import StreamPoint
 from fastloader.engine._wording import name_samples
+from fastloader.inspection._plain_code import has_plain_collate
+from fastloader.randomness._isolation import BatchIsolation, DrawingHabits
+from fastloader.randomness._seeding import DrawScope, draw_scope
 from fastloader.sampling._drawn import Drawn
+from fastloader.streams._on_demand import OnDemand
+from fastloader.streams._queue_state import QueueState
+from fastloader.tensors._buffers import Allocator, allocating_with
+from fastloader.threads._crew import Crew, working_with
 from fastloader.typing import Batch
 
 __all__ = ["BatchMaker", "InProcessRun"]

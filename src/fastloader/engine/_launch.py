@@ -7,12 +7,12 @@ from multiprocessing import forkserver
 from multiprocessing.context import BaseContext
 from typing import TYPE_CHECKING, TypeAlias
 
-from fastloader._main_script import main_without_file_hidden
-from fastloader._pickling import dumps_for_worker, loads_from_parent
 from fastloader.engine._fetch import FetchPlan
 from fastloader.engine._owned_generators import OwnedGenerators
 from fastloader.engine._variables import collect_variables, restore_variables
 from fastloader.errors import UnpicklableError
+from fastloader.pickling._main_script import main_without_file_hidden
+from fastloader.pickling._pickling import dumps_for_worker, loads_from_parent
 from fastloader.shm._memory_file import (
     MemoryFile,
     collecting_memory_files,

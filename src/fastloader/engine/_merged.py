@@ -7,14 +7,14 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from fastloader._on_demand import OnDemand
-from fastloader._queue_state import QueueState
-from fastloader._rows import Merged, count_bytes, has_rows
 from fastloader.engine._delivery import Deliveries, Delivery
 from fastloader.engine._fetch import AllSkippedError
 from fastloader.sampling._compact import IndexArray, IndexList
 from fastloader.sampling._drawn import Drawn, DrawnBatches
 from fastloader.sampling._uploaded import UploadedOrder, join_uploaded
+from fastloader.streams._on_demand import OnDemand
+from fastloader.streams._queue_state import QueueState
+from fastloader.tensors._rows import Merged, count_bytes, has_rows
 from fastloader.typing import Batch
 
 __all__ = ["MERGED_BYTES", "Maker", "MergedRun", "merged_bytes_on"]

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from fastloader._attributes import walk_attributes
-from fastloader._seeding import derive_seed
+from fastloader.inspection._attributes import walk_attributes
+from fastloader.randomness._seeding import derive_seed
 
 __all__ = ["OwnedGenerators"]
 

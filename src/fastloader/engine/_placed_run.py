@@ -3,11 +3,11 @@
 import time
 from collections.abc import Callable, Iterator
 
-from fastloader._queue_state import QueueState
 from fastloader.engine._inprocess import InProcessRun
 from fastloader.engine._placement import Placement
 from fastloader.engine._run import PoolRun
 from fastloader.sampling._drawn import Drawn
+from fastloader.streams._queue_state import QueueState
 from fastloader.typing import Batch
 
 __all__ = ["PlacedRun"]

@@ -10,7 +10,6 @@ from multiprocessing.process import BaseProcess
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from fastloader._busy_clock import read_queued
 from fastloader.engine._at_exit import end_at_exit
 from fastloader.engine._depth import Depth
 from fastloader.engine._fetch import FetchPlan
@@ -29,6 +28,7 @@ from fastloader.engine._messages import (
 from fastloader.engine._pool_options import PoolOptions
 from fastloader.engine._staffing import Staffing
 from fastloader.engine._worker import RUN_BYTES
+from fastloader.machine._busy_clock import read_queued
 from fastloader.shm._arena import Arena, ArenaView, Slot
 
 if TYPE_CHECKING:

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from multiprocessing.context import BaseContext
 
-from fastloader._ranks import Ranks
 from fastloader.engine._launch import WorkerInit
+from fastloader.machine._ranks import Ranks
 from fastloader.shm._arena import Pin
 
 __all__ = ["PoolOptions"]

@@ -7,7 +7,6 @@ import warnings
 from collections import deque
 from collections.abc import Iterator
 
-from fastloader._queue_state import QueueState
 from fastloader.engine._death import describe_death
 from fastloader.engine._delivery import Delivery
 from fastloader.engine._dispatch import Dispatch
@@ -26,6 +25,7 @@ from fastloader.engine._whereabouts import place_of, whereabouts
 from fastloader.errors import WorkerDiedError
 from fastloader.sampling._drawn import Drawn
 from fastloader.shm._arena import Slot
+from fastloader.streams._queue_state import QueueState
 from fastloader.typing import Batch
 
 __all__ = ["PoolRun"]

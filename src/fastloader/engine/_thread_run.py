@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
 
-from fastloader._queue_state import QueueState
 from fastloader.engine._counters import RunCounters
 from fastloader.engine._delivery import Deliveries, Delivery
 from fastloader.engine._fetch import SkippedSample
@@ -17,6 +16,7 @@ from fastloader.engine._thread_workers import Job, ThreadSetup, ThreadWorkers
 from fastloader.engine._turns import Turns
 from fastloader.engine._wording import name_samples
 from fastloader.sampling._drawn import Drawn
+from fastloader.streams._queue_state import QueueState
 from fastloader.typing import Batch
 
 __all__ = ["ThreadOptions", "ThreadRun"]

@@ -14,9 +14,6 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils.data import default_collate
 
-from fastloader._buffers import Allocator, allocating_with
-from fastloader._openmp import without_openmp
-from fastloader._seeding import DrawScope, derive_seed, draw_scope
 from fastloader._torch_internals import WatchedWorkerInfo, worker_info_of_thread
 from fastloader.engine._collate import DefaultCollate, collate_map_into
 from fastloader.engine._counters import RunCounters
@@ -31,6 +28,9 @@ from fastloader.engine._fetch import (
 from fastloader.engine._freed_memory import keep_some_freed_memory
 from fastloader.engine._stopwatch import Stopwatch
 from fastloader.engine._stream_point import StreamPoint
+from fastloader.randomness._seeding import DrawScope, derive_seed, draw_scope
+from fastloader.tensors._buffers import Allocator, allocating_with
+from fastloader.threads._openmp import without_openmp
 from fastloader.typing import Batch, Sample
 
 __all__ = ["Failure", "Job", "ThreadSetup", "ThreadWorkers"]

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from fastloader._arrays import TORCH_DTYPES
+from fastloader.tensors._arrays import TORCH_DTYPES
 from fastloader.typing import Batch
 
 __all__ = [

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from types import FunctionType, ModuleType, SimpleNamespace
 from typing import Any
 
-from fastloader._attributes import walk_attributes
-from fastloader._reach import statics_of
+from fastloader.inspection._attributes import walk_attributes
+from fastloader.inspection._reach import statics_of
 
 __all__ = ["collect_variables", "restore_variables"]
 

@@ -18,11 +18,6 @@ import torch
 from threadpoolctl import ThreadpoolController
 from torch.utils.data import default_collate
 
-from fastloader._buffers import allocating_with
-from fastloader._file_limit import note_file_limit
-from fastloader._live import load_live_state, tell
-from fastloader._ranks import Ranks, adopt_ranks
-from fastloader._seeding import DrawScope, derive_seed, draw_scope, seed_global_generators
 from fastloader._torch_internals import (
     WatchedWorkerInfo,
     default_collate_fn_map,
@@ -51,8 +46,18 @@ from fastloader.engine._remote_errors import pack_error
 from fastloader.engine._slot_writer import SlotWriter
 from fastloader.engine._stopwatch import Stopwatch
 from fastloader.errors import UnpicklableError
+from fastloader.inspection._live import load_live_state, tell
+from fastloader.machine._file_limit import note_file_limit
+from fastloader.machine._ranks import Ranks, adopt_ranks
+from fastloader.randomness._seeding import (
+    DrawScope,
+    derive_seed,
+    draw_scope,
+    seed_global_generators,
+)
 from fastloader.shm._arena import ArenaView, SlotPlace
 from fastloader.shm._memory_file import MemoryFile
+from fastloader.tensors._buffers import allocating_with
 from fastloader.typing import Batch
 
 __all__ = ["RUN_BYTES", "WorkerSetup", "run_worker"]

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 import torch.distributed
 
-from fastloader._given import as_count, check_callable
 from fastloader.errors import BatchSizeError, SettingsError
 from fastloader.measuring._kept_state import forget_unfinished_step, keeping_state
 from fastloader.measuring._out_of_memory import free_memory, is_out_of_memory
+from fastloader.settings._given import as_count, check_callable
 from fastloader.typing import Stateful
 
 __all__ = ["find_batch_size"]

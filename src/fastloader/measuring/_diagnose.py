@@ -8,8 +8,8 @@ import torch
 from torch.utils.data import DataLoader, default_collate, default_convert
 
 from fastloader._loader import FastLoader
-from fastloader._machine import read_machine
 from fastloader._progress_bar import Progress, progress_bar
+from fastloader.machine._machine import read_machine
 from fastloader.measuring._causes import HOLDS_BACK, Cause, Finding, find_causes
 from fastloader.measuring._evidence import Evidence
 from fastloader.measuring._measure import Measurement, measure_loader

@@ -9,8 +9,8 @@ from typing import Any
 from torch.utils.data import DataLoader
 
 from fastloader._loader import FastLoader
-from fastloader._process_tree import tree_cost, tree_memory_bytes
 from fastloader.errors import SettingsError
+from fastloader.machine._process_tree import tree_cost, tree_memory_bytes
 from fastloader.stats import LoaderStats, PassTally, StatsSnapshot, count_samples
 
 __all__ = ["Measurement", "measure_loader"]

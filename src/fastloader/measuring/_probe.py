@@ -12,9 +12,9 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from torch.utils.data import DataLoader, IterableDataset, default_collate
 
-from fastloader._busy_clock import ThreadTime, read_thread, read_threads
 from fastloader._loader import FastLoader
 from fastloader.datasets._batched import as_batched
+from fastloader.machine._busy_clock import ThreadTime, read_thread, read_threads
 
 __all__ = ["ProbeResult", "probe"]
 

@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from fastloader._loader import FastLoader
-from fastloader._ranks import Ranks, read_ranks
 from fastloader.datasets import MixedDataset
 from fastloader.errors import SettingsError
+from fastloader.machine._ranks import Ranks, read_ranks
 from fastloader.mixing._batch_sampler import MixedBatchSampler
 from fastloader.mixing._datasets_mix import DatasetsMix
 from fastloader.mixing._loaders_mix import LoadersMix

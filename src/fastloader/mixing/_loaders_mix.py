@@ -7,9 +7,9 @@ from typing import Any
 
 from torch.utils.data import DataLoader
 
-from fastloader._epoch_teller import EpochTeller
-from fastloader._lengths import length_if_known
+from fastloader.epochs._epoch_teller import EpochTeller
 from fastloader.errors import EmptyEpochError, ResumeError
+from fastloader.inspection._lengths import length_if_known
 from fastloader.mixing._mixture import Mixture
 from fastloader.mixing._passes import PassCounter, count_turns
 from fastloader.mixing._schedule import Schedule

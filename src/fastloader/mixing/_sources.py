@@ -6,11 +6,11 @@ from typing import Any, Literal, TypeAlias
 from torch.utils.data import DataLoader, IterableDataset
 
 from fastloader._loader import FastLoader
-from fastloader._traits import describe_dataset
 from fastloader.datasets._mixed import source_seed
 from fastloader.errors import SettingsError
 from fastloader.mixing._worker_shares import share_workers
 from fastloader.sampling._given_order import Distributed
+from fastloader.settings._traits import describe_dataset
 
 __all__ = ["are_all_datasets", "are_all_map_style", "make_loaders"]
 

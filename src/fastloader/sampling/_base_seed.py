@@ -5,7 +5,7 @@ from hashlib import blake2b
 
 import torch
 
-from fastloader._seeding import derive_seed
+from fastloader.randomness._seeding import derive_seed
 
 __all__ = ["draw_seed", "draws_on_cpu", "order_seed", "peek_seed"]
 

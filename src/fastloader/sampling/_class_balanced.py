@@ -3,9 +3,9 @@
 import numpy as np
 import numpy.typing as npt
 
-from fastloader._keyed import sample_keys
-from fastloader._seeding import derive_seed
 from fastloader.errors import SettingsError
+from fastloader.randomness._keyed import sample_keys
+from fastloader.randomness._seeding import derive_seed
 from fastloader.sampling._epoch_sampler import EpochSampler, Indices, Order
 from fastloader.sampling._shuffled import permutation
 

@@ -17,8 +17,8 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
-from fastloader._openmp import without_openmp
 from fastloader.sampling._epoch_sampler import has_chunks
+from fastloader.threads._openmp import without_openmp
 
 __all__ = ["CutBatches", "IndexArray", "IndexList", "compact_sampler"]
 

@@ -6,8 +6,8 @@ from typing import Literal, NamedTuple, TypeAlias, get_args
 import torch.utils.data
 from torch.utils.data import SequentialSampler
 
-from fastloader._ranks import read_ranks
 from fastloader.errors import SettingsError
+from fastloader.machine._ranks import read_ranks
 from fastloader.sampling._epoch_sampler import (
     EpochSampler,
     Indices,

@@ -15,8 +15,8 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
-from fastloader._lengths import length_if_known
 from fastloader.errors import EmptyEpochError
+from fastloader.inspection._lengths import length_if_known
 from fastloader.sampling._base_seed import draw_seed, draws_on_cpu, peek_seed
 from fastloader.sampling._compact import compact_sampler
 from fastloader.sampling._drawn import DrawnBatches

@@ -11,8 +11,8 @@ import torch
 import torch.utils.data
 from torch.utils.data import IterableDataset
 
-from fastloader._ranks import Ranks, read_ranks
 from fastloader.errors import EmptyEpochError, SettingsError
+from fastloader.machine._ranks import Ranks, read_ranks
 from fastloader.sampling._chain import samplers_within
 from fastloader.sampling._distributed import DistributedSampler, Uneven
 from fastloader.sampling._epoch_length import EpochLengthSampler

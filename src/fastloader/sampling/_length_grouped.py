@@ -3,8 +3,8 @@
 import numpy as np
 import numpy.typing as npt
 
-from fastloader._seeding import derive_seed
 from fastloader.errors import SettingsError
+from fastloader.randomness._seeding import derive_seed
 from fastloader.sampling._epoch_sampler import EpochSampler, Order
 from fastloader.sampling._shuffled import permutation
 

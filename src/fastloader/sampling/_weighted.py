@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fastloader._keyed import sample_keys
 from fastloader.errors import SettingsError
+from fastloader.randomness._keyed import sample_keys
 from fastloader.sampling._base_seed import order_seed
 from fastloader.sampling._epoch_sampler import EpochSampler, Indices, Order
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from fastloader._address_space import Span, read_spans
+from fastloader.machine._address_space import Span, read_spans
 from fastloader.shm._mapping_over import Call, can_map_over, mapping_over
 from fastloader.shm._memory_file import MemoryFile
 from fastloader.shm._stillness import call_undisturbed, find_hidden_writer

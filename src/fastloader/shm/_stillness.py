@@ -8,7 +8,7 @@ from itertools import chain, starmap
 from pathlib import Path
 from types import FrameType
 
-from fastloader._address_space import read_spans
+from fastloader.machine._address_space import read_spans
 from fastloader.shm._mapping_over import Call
 
 __all__ = ["call_undisturbed", "find_hidden_writer"]

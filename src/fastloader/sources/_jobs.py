@@ -97,7 +97,7 @@ def _run_with_children(job: Job, take_result: TakeResult, num_children: int) -> 
 
 def _count_usable_cores() -> int:
     """Return how many cores this process may keep busy: one in a loader's worker."""
-    from fastloader._machine import read_machine  # noqa: PLC0415 - torch, which children go without
+    from fastloader.machine._machine import read_machine  # noqa: PLC0415 - torch, which children go without
 
     machine = read_machine()
     return 1 if machine.is_worker else machine.rank_cpus

@@ -3,9 +3,9 @@
 from collections import deque
 from concurrent.futures import Future, wait
 
-from fastloader._queue_state import QueueState
-from fastloader._standby import Standby
 from fastloader.stages._stream import BatchStream
+from fastloader.streams._queue_state import QueueState
+from fastloader.threads._standby import Standby
 from fastloader.typing import Batch
 
 __all__ = ["AheadStream"]

@@ -3,9 +3,9 @@
 from collections import deque
 from collections.abc import Callable
 
-from fastloader._queue_state import QueueState
-from fastloader._rows import Merged, cut_rows
 from fastloader.stages._stream import BatchStream
+from fastloader.streams._queue_state import QueueState
+from fastloader.tensors._rows import Merged, cut_rows
 from fastloader.typing import Batch
 
 __all__ = ["CutStream"]

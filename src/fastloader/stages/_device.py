@@ -9,13 +9,13 @@ from typing import Any, NamedTuple, TypeAlias
 
 import torch
 
-from fastloader._queue_state import QueueState
-from fastloader._standby import Standby
 from fastloader.direct import HostRows
 from fastloader.stages._ahead import AheadStream
 from fastloader.stages._cut import CutStream
 from fastloader.stages._stream import BatchStream
 from fastloader.stages._tree import map_tensors
+from fastloader.streams._queue_state import QueueState
+from fastloader.threads._standby import Standby
 from fastloader.typing import Batch
 
 __all__ = [

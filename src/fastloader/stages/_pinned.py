@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 
-from fastloader._queue_state import QueueState
 from fastloader.stages._stream import BatchStream
 from fastloader.stages._tree import map_tensors
+from fastloader.streams._queue_state import QueueState
 from fastloader.typing import Batch
 
 __all__ = ["PinnedStream"]

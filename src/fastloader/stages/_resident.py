@@ -4,12 +4,12 @@ from typing import Any
 
 import torch
 
-from fastloader._on_demand import OnDemand
 from fastloader._torch_internals import stream_teller
 from fastloader.stages._cut import CutStream
 from fastloader.stages._device import recorded
 from fastloader.stages._stream import BatchStream
 from fastloader.stages._tree import map_tensors
+from fastloader.streams._on_demand import OnDemand
 from fastloader.typing import Batch
 
 __all__ = ["ResidentStream"]

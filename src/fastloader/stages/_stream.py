@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from fastloader._queue_state import QueueState
+from fastloader.streams._queue_state import QueueState
 from fastloader.typing import Batch
 
 __all__ = ["BatchStream"]

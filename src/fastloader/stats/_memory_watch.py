@@ -5,8 +5,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from fastloader._machine import read_available_bytes, read_shared_bytes
-from fastloader._queue_state import QueueState
+from fastloader.machine._machine import read_available_bytes, read_shared_bytes
+from fastloader.streams._queue_state import QueueState
 
 __all__ = ["MemoryWatch"]
 

@@ -6,12 +6,12 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sized
 from math import inf
 
-from fastloader._queue_state import QueueState
 from fastloader.engine import RunCounters
 from fastloader.stats._batch_size import count_batch_bytes
 from fastloader.stats._memory_watch import MemoryWatch
 from fastloader.stats._sources import SourceCount, subtract_counts
 from fastloader.stats._totals import Totals
+from fastloader.streams._queue_state import QueueState
 from fastloader.typing import Batch
 
 __all__ = ["PassTally"]

@@ -9,14 +9,14 @@ from typing import Literal
 import torch
 
 from fastloader._extras import import_extra
-from fastloader._process_tree import tree_memory_bytes
-from fastloader._queue_state import QueueState
 from fastloader.engine import RunCounters
+from fastloader.machine._process_tree import tree_memory_bytes
 from fastloader.stats._memory_watch import MemoryWatch
 from fastloader.stats._pass_tally import PassTally
 from fastloader.stats._snapshot import StatsSnapshot, add_parts, make_snapshot
 from fastloader.stats._sources import SourceCount
 from fastloader.stats._totals import Totals
+from fastloader.streams._queue_state import QueueState
 
 __all__ = ["LoaderStats"]
 

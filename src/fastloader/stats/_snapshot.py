@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from fastloader._queue_state import QueueState
 from fastloader.stats._totals import Totals
+from fastloader.streams._queue_state import QueueState
 
 __all__ = ["SourceShare", "StatsSnapshot", "WorkerShare", "add_parts", "make_snapshot"]
 

@@ -14,10 +14,10 @@ import torch
 from torch.utils.data import Dataset, IterableDataset, Subset, default_collate
 
 from fastloader._loader import FastLoader
-from fastloader._pickling import dumps_for_worker, loads_from_parent
-from fastloader._seeding import DrawScope, draw_scope, seed_global_generators
 from fastloader.datasets._batched import as_batched
 from fastloader.errors import SettingsError
+from fastloader.pickling._pickling import dumps_for_worker, loads_from_parent
+from fastloader.randomness._seeding import DrawScope, draw_scope, seed_global_generators
 from fastloader.testing._compare import difference, num_bytes
 from fastloader.testing._race import NUM_THREADS, race
 from fastloader.testing._report import (

@@ -10,8 +10,13 @@ from typing import Literal
 
 import torch
 
-from fastloader._machine import Machine, read_machine, read_shared_bytes, read_total_bytes
 from fastloader.cache._disk_file import default_cache_folder
+from fastloader.machine._machine import (
+    Machine,
+    read_machine,
+    read_shared_bytes,
+    read_total_bytes,
+)
 
 __all__ = ["MachineFinding", "MachineReport", "check_machine"]
 

@@ -1,6 +1,6 @@
 """Random changes of images, keyed by sample: the same for one image, a batch and a GPU."""
 
-from fastloader._keyed import Draws
+from fastloader.randomness._keyed import Draws
 from fastloader.transforms._blur import GaussianBlur
 from fastloader.transforms._choices import Chain, OneOf, Sometimes
 from fastloader.transforms._geometry import RandomCrop, RandomFlip, RandomQuarterTurn

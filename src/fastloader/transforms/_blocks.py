@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator
 
 import torch
 
-from fastloader._crew import share_out
-from fastloader._openmp import without_openmp
+from fastloader.threads._crew import share_out
+from fastloader.threads._openmp import without_openmp
 
 __all__ = ["COSTLY_PART_VALUES", "PART_VALUES", "blocks", "num_at_once", "work_through"]
 

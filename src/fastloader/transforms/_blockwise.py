@@ -5,8 +5,8 @@ from typing import ClassVar, TypeAlias
 
 import torch
 
-from fastloader._buffers import allocating_scratch
-from fastloader._keyed import Draws
+from fastloader.randomness._keyed import Draws
+from fastloader.tensors._buffers import allocating_scratch
 from fastloader.transforms._blocks import PART_VALUES, blocks, num_at_once, work_through
 from fastloader.transforms._pixels import (
     computing_dtype,

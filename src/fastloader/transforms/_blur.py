@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fastloader._keyed import Draws
+from fastloader.randomness._keyed import Draws
 from fastloader.transforms._blocks import COSTLY_PART_VALUES, num_at_once
 from fastloader.transforms._blockwise import BlockwiseTransform, Change
 from fastloader.transforms._bounds import Bounds, check_bounds, draw_between

@@ -6,8 +6,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from fastloader._keyed import Draws
 from fastloader.errors import SettingsError
+from fastloader.randomness._keyed import Draws
 
 __all__ = [
     "Bounds",

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fastloader._keyed import Draws
 from fastloader.errors import SettingsError, ShapeError
+from fastloader.randomness._keyed import Draws
 from fastloader.transforms._bounds import check_probability
 from fastloader.transforms._in_turn import apply_in_turn
 from fastloader.transforms._pixels import as_movable

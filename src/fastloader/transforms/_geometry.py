@@ -7,8 +7,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fastloader._keyed import Draws
 from fastloader.errors import SettingsError, ShapeError
+from fastloader.randomness._keyed import Draws
 from fastloader.transforms._blocks import work_through
 from fastloader.transforms._bounds import (
     check_number,

@@ -6,8 +6,8 @@ from typing import Final
 
 import torch
 
-from fastloader._buffers import allocating_scratch
-from fastloader._keyed import Draws
+from fastloader.randomness._keyed import Draws
+from fastloader.tensors._buffers import allocating_scratch
 from fastloader.transforms._transform import Transform
 
 __all__ = ["apply_in_turn"]

@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from fastloader._keyed import Draws
 from fastloader.errors import SettingsError
+from fastloader.randomness._keyed import Draws
 from fastloader.transforms._blocks import COSTLY_PART_VALUES, blocks
 from fastloader.transforms._blockwise import BlockwiseTransform, Change
 from fastloader.transforms._bounds import Bounds, check_bounds, draw_between

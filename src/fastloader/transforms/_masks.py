@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fastloader._keyed import Draws
+from fastloader.randomness._keyed import Draws
 from fastloader.transforms._blocks import work_through
 from fastloader.transforms._bounds import check_probability, check_size, check_whole
 from fastloader.transforms._pixels import Fill, as_movable, check_fill, empty_images, fill_value

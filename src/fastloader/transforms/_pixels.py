@@ -7,8 +7,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fastloader._buffers import allocating_scratch, empty_batch
 from fastloader.errors import SettingsError, ShapeError
+from fastloader.tensors._buffers import allocating_scratch, empty_batch
 from fastloader.transforms._blocks import num_at_once
 
 __all__ = [

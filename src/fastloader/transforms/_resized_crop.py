@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fastloader._buffers import allocating_scratch
-from fastloader._keyed import Draws
 from fastloader.errors import SettingsError, ShapeError
+from fastloader.randomness._keyed import Draws
+from fastloader.tensors._buffers import allocating_scratch
 from fastloader.transforms._blocks import COSTLY_PART_VALUES, blocks, num_at_once
 from fastloader.transforms._blockwise import BlockwiseTransform, Change
 from fastloader.transforms._bounds import check_bounds, check_size

@@ -7,8 +7,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fastloader._keyed import Draws
 from fastloader.errors import SettingsError
+from fastloader.randomness._keyed import Draws
 from fastloader.transforms._bounds import check_probability, check_whole
 from fastloader.transforms._masks import MaskTransform, within
 from fastloader.transforms._pixels import Fill

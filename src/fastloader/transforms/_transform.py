@@ -5,10 +5,10 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from fastloader._arrays import as_tensor
-from fastloader._buffers import allocating_scratch
-from fastloader._keyed import Draws
 from fastloader.errors import ShapeError
+from fastloader.randomness._keyed import Draws
+from fastloader.tensors._arrays import as_tensor
+from fastloader.tensors._buffers import allocating_scratch
 from fastloader.transforms._blocks import blocks
 from fastloader.transforms._pixels import (
     as_computable,

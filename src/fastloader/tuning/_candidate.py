@@ -3,7 +3,7 @@
 from dataclasses import dataclass, fields
 from typing import Any
 
-from fastloader._settings import LoaderSettings, Transport, Workers
+from fastloader.settings._settings import LoaderSettings, Transport, Workers
 
 __all__ = ["SEARCHED", "Candidate"]
 

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from fastloader._choose import PINNING, DatasetTraits
-from fastloader._machine import Machine
-from fastloader._traits import describe_dataset
+from fastloader.machine._machine import Machine
+from fastloader.settings._choose import PINNING, DatasetTraits
+from fastloader.settings._traits import describe_dataset
 from fastloader.tuning._subject import Subject
 from fastloader.tuning._thread_gate import find_thread_obstacle
 

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
-from fastloader._settings import LoaderSettings
 from fastloader.measuring._table import format_table
+from fastloader.settings._settings import LoaderSettings
 from fastloader.tuning._search import Row
 
 __all__ = ["TuningReport"]

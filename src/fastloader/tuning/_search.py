@@ -6,8 +6,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from fastloader._settings import Workers
 from fastloader.errors import TuningError
+from fastloader.settings._settings import Workers
 from fastloader.tuning._candidate import Candidate
 from fastloader.tuning._duel import Duel, Pace, fight
 from fastloader.tuning._final import median_shares, play_final

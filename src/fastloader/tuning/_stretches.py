@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from itertools import count, islice
 from typing import Any
 
-from fastloader._seeding import seed_global_generators
+from fastloader.randomness._seeding import seed_global_generators
 from fastloader.sampling._chain import samplers_within
 from fastloader.sampling._compact import compact_sampler
 

@@ -7,9 +7,9 @@ from typing import Any
 from torch.utils.data import DataLoader, IterableDataset
 
 from fastloader._loader import FastLoader
-from fastloader._pickling import dumps_for_worker, loads_from_parent
-from fastloader._settings import LoaderSettings
 from fastloader.errors import SettingsError, UnpicklableError
+from fastloader.pickling._pickling import dumps_for_worker, loads_from_parent
+from fastloader.settings._settings import LoaderSettings
 from fastloader.tuning._candidate import SEARCHED, Candidate
 from fastloader.tuning._stretches import Tape
 

@@ -11,13 +11,13 @@ from typing import Any
 
 import torch
 
-from fastloader._given import as_count, check_callable, check_seconds
-from fastloader._machine import read_machine
 from fastloader._progress_bar import Progress, progress_bar
-from fastloader._settings import LoaderSettings
-from fastloader._tuned_results import result_path, save_result
 from fastloader.errors import SettingsError
+from fastloader.machine._machine import read_machine
 from fastloader.sampling._random_states import capture_globals, drawing_from
+from fastloader.settings._given import as_count, check_callable, check_seconds
+from fastloader.settings._settings import LoaderSettings
+from fastloader.settings._tuned_results import result_path, save_result
 from fastloader.testing._compare import num_bytes
 from fastloader.tuning._candidate import SEARCHED, Candidate
 from fastloader.tuning._duel import Pace

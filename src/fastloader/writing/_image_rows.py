@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from fastloader._machine import read_machine
 from fastloader.errors import SettingsError, ShapeError
+from fastloader.machine._machine import read_machine
 from fastloader.shm import ArrayWriter
 from fastloader.sources import (
     ChannelDescription,

@@ -1,0 +1,299 @@
+"""From a loader to the stream of one epoch: an engine, then stages."""
+
+import weakref
+from collections import deque
+from collections.abc import Callable, Mapping
+from functools import partial
+from multiprocessing.process import BaseProcess
+from typing import Any, NamedTuple
+
+import torch
+from torch.utils.data import BatchSampler, IterableDataset, default_collate
+
+from fastloader._torch_internals import index_sampler, reported_length
+from fastloader.datasets._batched import as_batched
+from fastloader.datasets._resident import preferred_residence
+from fastloader.engine import (
+    BatchMaker,
+    Deliveries,
+    FetchPlan,
+    InProcessRun,
+    PlacedRun,
+    Placement,
+    RunCounters,
+)
+from fastloader.epochs._direct_reading import DirectReading
+from fastloader.epochs._epochs import BegunEpoch
+from fastloader.epochs._iterator import LoaderIterator
+from fastloader.epochs._loader_facts import LoaderFacts
+from fastloader.epochs._position import EpochPosition, MapPosition
+from fastloader.epochs._residence import Residence
+from fastloader.epochs._staging import allocator, device_of, made_here, staged
+from fastloader.epochs._worker_runs import WorkerRuns, leaves_nothing, open_thread_run
+from fastloader.inspection._lengths import length_if_known
+from fastloader.machine._ranks import read_ranks
+from fastloader.randomness._isolation import DrawingHabits
+from fastloader.randomness._seeding import DrawScope
+from fastloader.stages import BatchStream, CopySeconds
+from fastloader.stats import CountsSources, SourceCount, count_samples, subtract_counts
+from fastloader.tensors._buffers import BufferPool
+from fastloader.threads._crew import Crew
+from fastloader.threads._standby import Standby, StandbyKeeper
+from fastloader.typing import Batch
+
+__all__ = ["EpochOpener"]
+
+
+class EpochOpener:
+    """Opens epochs of one loader, and keeps what lives on between them.
+
+    **Processes:** belongs to the loader, whose copies make their own.
+
+    Args:
+        facts: What the loader's options do not say.
+    """
+
+    def __init__(self, facts: LoaderFacts) -> None:
+        self._facts = facts
+        self._worker_runs = WorkerRuns(facts)
+        self.keeper = self._worker_runs.keeper
+        """Keeps the workers that live on."""
+        self._standby = StandbyKeeper()
+        self._ends_with_loader = False
+        self._buffers = BufferPool()
+        self._habits = DrawingHabits()
+        self.residence = Residence()
+        self._direct = DirectReading()
+        self._placement = Placement()
+
+    def open(self, loader: Any, begun: BegunEpoch, began: float) -> LoaderIterator:
+        """Return the iterator of an epoch.
+
+        Args:
+            loader: The loader, for its options as they are now.
+            begun: The epoch.
+            began: When it was asked for, by `time.perf_counter`.
+        """
+        epoch = _Opening(loader, begun, began, device_of(loader), _plan_of(loader), deque())
+        if loader.resident is not None or preferred_residence(loader.dataset) is not None:
+            stream = self._open_resident(epoch)
+            if stream is not None:
+                return epoch.iterator(stream)
+            loader.stats.note_fallback(f"not resident: {self.residence.obstacle}")
+        seconds = loader.stats.copy_seconds_of_pass()
+        if loader.num_workers > 0 and loader.workers == "threads":
+            return self._open_threads(epoch, seconds)
+        if loader.num_workers == 0 or not self._worker_runs.sends_batches:
+            return self._open_here(epoch, seconds)
+        return self._open_processes(epoch, seconds)
+
+    def _open_resident(self, epoch: "_Opening") -> BatchStream | None:
+        """Return batches that are gathered on the device, or None if the data cannot be there."""
+        order = epoch.begun.order
+        scope = DrawScope(order.start.base_seed, epoch.begun.epoch)
+        return self.residence.open(
+            epoch.plan, epoch.device, order.batches, scope, epoch.deliveries
+        )
+
+    def _open_threads(self, epoch: "_Opening", seconds: CopySeconds | None) -> LoaderIterator:
+        loader = epoch.loader
+        allocate = allocator(loader, epoch.device, self._buffers)
+        run = open_thread_run(
+            loader, epoch.plan, allocate, epoch.begun, epoch.deliveries, self._facts
+        )
+        stream = staged(run, loader, epoch.device, seconds)
+        return epoch.iterator(stream, counters=run.counters, copy_seconds=seconds)
+
+    def _open_here(self, epoch: "_Opening", seconds: CopySeconds | None) -> LoaderIterator:
+        """Return an epoch whose batches are made in this process."""
+        loader, device, plan = epoch.loader, epoch.device, epoch.plan
+        standby = None
+        if plan.batched is not None and device is not None:
+            self._end_with(loader)
+            standby = self._standby.lend()
+        # Asked where it matters, since it takes some time to tell.
+        is_inert = not self._habits.is_quiet and leaves_nothing(plan)
+        maker = self._maker(epoch, standby, is_inert=is_inert)
+        order = epoch.begun.order.batches
+        stream = made_here(
+            loader, plan, maker, order, epoch.deliveries, device, standby, self._direct, seconds
+        )
+        for obstacle in self._direct.obstacles:
+            loader.stats.note_fallback(f"gathered by threads: {obstacle}")
+        return epoch.iterator(stream, copy_seconds=seconds)
+
+    def _open_processes(self, epoch: "_Opening", seconds: CopySeconds | None) -> LoaderIterator:
+        """Return an epoch whose batches are made by worker processes, or here if that is quicker."""
+        loader, begun, device, plan = epoch.loader, epoch.begun, epoch.device, epoch.plan
+        may_be_here = self._worker_runs.may_do_without(loader, device)
+        is_inert = may_be_here and leaves_nothing(plan)
+        maker = self._maker(epoch, None, is_inert=is_inert)
+        counters = RunCounters.of_workers(self._worker_runs.most_workers(loader, plan))
+        self._end_with(loader)
+        workers = self._worker_runs.of_pass(
+            loader, plan, maker, begun, epoch.deliveries, device, counters
+        )
+        run: BatchStream
+        if is_inert:
+            if self._placement.is_settled_here:
+                self.keeper.close()
+            elif self._placement.is_here:
+                self.keeper.forget_next()
+            run = PlacedRun(
+                self._placement,
+                begun.order.batches,
+                num_batches=None if self.keeper.has_idle else _num_left(loader, begun.position),
+                make_here=lambda order: InProcessRun(maker, order, epoch.deliveries),
+                start_workers=workers.start,
+                end_workers=workers.retire,
+            )
+        else:
+            run = workers.start(begun.order.batches)
+        return epoch.iterator(
+            staged(run, loader, device, seconds),
+            processes=workers.processes,
+            on_end=workers.end,
+            counters=counters,
+            copy_seconds=seconds,
+        )
+
+    def _maker(
+        self, epoch: "_Opening", standby: Standby | None, *, is_inert: bool
+    ) -> BatchMaker:
+        """Return what makes batches in this process."""
+        begun = epoch.begun
+        return BatchMaker(
+            epoch.plan,
+            allocator(epoch.loader, epoch.device, self._buffers),
+            scope=DrawScope(begun.order.start.base_seed, begun.epoch),
+            rank=read_ranks().rank,
+            skipped=self._facts.skipped,
+            habits=self._habits,
+            crew=Crew(torch.get_num_threads() - 1) if standby is None else standby.crew,
+            ends_crew=standby is None,
+            point=begun.stream_points.get(0),
+            remind=begun.remind,
+            is_inert=is_inert,
+        )
+
+    def _end_with(self, loader: Any) -> None:
+        """Let threads and workers that live on end with the loader; for passes that may leave some."""
+        if not self._ends_with_loader:
+            self._ends_with_loader = True
+            for end in (self.keeper.retire, self._standby.close):
+                weakref.finalize(loader, end).atexit = False
+
+
+class _Opening(NamedTuple):
+    """An epoch of which it is known what to read, but not yet who does."""
+
+    loader: Any
+    """For its options as they are now."""
+    begun: BegunEpoch
+    began: float
+    """When the epoch was asked for, by `time.perf_counter`."""
+    device: torch.device | None
+    """Where batches are copied to, if anywhere."""
+    plan: FetchPlan
+    deliveries: Deliveries
+    """Takes what became of the batches."""
+
+    def iterator(
+        self,
+        stream: BatchStream,
+        *,
+        processes: list[BaseProcess] | None = None,
+        on_end: Callable[[bool], object] | None = None,
+        counters: RunCounters | None = None,
+        copy_seconds: CopySeconds | None = None,
+    ) -> LoaderIterator:
+        """Return the iterator over a stream of the epoch's batches."""
+        loader, begun = self.loader, self.begun
+        batch_size = _regular_batch_size(loader)
+        return LoaderIterator(
+            stream,
+            dataset=loader.dataset,
+            index_sampler=index_sampler(loader),
+            reported_length=reported_length(loader),
+            processes=[] if processes is None else processes,
+            transform=loader.device_transform,
+            on_end=on_end or (lambda _is_healthy: None),  # nothing else outlives an epoch
+            deliveries=self.deliveries,
+            position=begun.position,
+            order=begun.order.batches,
+            tally=loader.stats.begin_pass(
+                self.began,
+                num_warm_up=loader.num_workers * (loader.prefetch_factor or 1),
+                counters=counters,
+                queue=stream.queue,
+                copy_seconds=copy_seconds,
+                sources=_source_counter(loader, begun.position),
+                batch_size=batch_size,
+            ),
+            count=_sample_counter(loader) if batch_size is None else None,
+            renew=partial(_renewed, loader),
+        )
+
+
+def _renewed(loader: Any, close: Callable[[], None]) -> LoaderIterator | None:
+    if not loader._epochs.is_overtaken(loader):  # noqa: SLF001
+        return None
+    close()  # first, so that the next pass gets the same workers
+    renewed: LoaderIterator = loader._get_iterator()  # noqa: SLF001
+    return renewed
+
+
+def _source_counter(
+    loader: Any, position: EpochPosition
+) -> Callable[[], Mapping[str, SourceCount]]:
+    """Return what tells of a mixture what each source has given in this pass."""
+    sampler = loader.batch_sampler
+    if (
+        type(sampler) is BatchSampler  # nearly always, and quicker to tell than the rest
+        or not isinstance(sampler, CountsSources)
+        or not isinstance(position, MapPosition)
+    ):
+        return dict
+
+    def count() -> dict[str, SourceCount]:
+        return sampler.count_sources(position.sampler_state, position.epoch)
+
+    before = count()  # in a resumed epoch
+    return lambda: subtract_counts(count(), before)
+
+
+def _regular_batch_size(loader: Any) -> int | None:
+    """Return how many samples all batches but the last have; None where others may differ, too."""
+    sampler = loader.batch_sampler
+    if type(sampler) is not BatchSampler or isinstance(loader.dataset, IterableDataset):
+        return None
+    return sampler.batch_size if loader.in_order or loader.num_workers == 0 else None
+
+
+def _sample_counter(loader: Any) -> Callable[[Any, Batch], int]:
+    if loader.batch_sampler is None:
+        return lambda _indices, _batch: 1
+    if isinstance(loader.dataset, IterableDataset):
+        return lambda indices, batch: count_samples(batch, len(indices))
+    return lambda indices, _batch: len(indices)
+
+
+def _num_left(loader: Any, position: EpochPosition) -> int | None:
+    """Return how many batches are left of a pass that begins, if that is known."""
+    length = length_if_known(index_sampler(loader))
+    return None if length is None else length - position.num_batches
+
+
+def _plan_of(loader: Any) -> FetchPlan:
+    has_batches = loader.batch_sampler is not None
+    default = has_batches and loader.collate_fn is default_collate
+    return FetchPlan(
+        dataset=loader.dataset,
+        is_iterable=isinstance(loader.dataset, IterableDataset),
+        auto_collation=has_batches,
+        collate_fn=loader.collate_fn,
+        drop_last=loader.drop_last,
+        batched=as_batched(loader.dataset) if default else None,
+        on_error=loader.on_error,
+        batch_transform=loader.batch_transform,
+    )

@@ -1,0 +1,131 @@
+"""Tells samplers and dataset which epoch begins, and hears it from them if somebody set it."""
+
+import weakref
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from torch.utils.data import DistributedSampler
+
+from fastloader.inspection._live import knows, tell
+from fastloader.inspection._seen_state import tell_quietly
+from fastloader.sampling._epoch_order import order_decider
+
+__all__ = ["EpochTeller"]
+
+_DEPTH = 5
+
+
+class _Told(int):
+    """The number of an epoch that a loader has told a sampler, which may get the same again.
+
+    torch's samplers keep what they are told: another object of the same value is what somebody
+    else has told them since. Copies are plain numbers.
+    """
+
+    __slots__ = ()
+
+    def __reduce__(self) -> tuple[type[int], tuple[int]]:
+        return int, (int(self),)
+
+
+_told: dict[int, int] = {}
+"""What any loader told an object last, by its id. Loaders may share datasets: what one told is not
+what somebody has set for the other."""
+
+
+class EpochTeller:
+    """Calls ``set_epoch`` of all that have it, once for each pass over a loader.
+
+    Frameworks and users call ``set_epoch`` of samplers and datasets too. Where the attribute
+    ``epoch`` of one is another than it was last told, somebody has, and the loader and all the
+    others go by that. Who calls ``set_epoch`` of a `DistributedSampler` with the same number
+    again wants the same epoch again, as with a stock loader.
+
+    **Processes:** the main one. Copies of the dataset in workers are told with their tasks.
+    """
+
+    def __init__(self) -> None:
+        self._dataset_epoch: int | None = None
+
+    def epoch_set_by_hand(self, loader: Any) -> int | None:
+        """Return the epoch that somebody else has set, or None.
+
+        Args:
+            loader: The loader.
+        """
+        for target in _targets(loader):
+            epoch, told = getattr(target, "epoch", None), _told.get(id(target), 0)
+            if isinstance(epoch, int) and (
+                epoch != told or (isinstance(told, _Told) and epoch is not told)
+            ):
+                return int(epoch)
+        return None
+
+    def is_overtaken(self, loader: Any) -> bool:
+        """Return whether somebody has set another epoch than the one that was told last.
+
+        Args:
+            loader: The loader.
+        """
+        by_hand = self.epoch_set_by_hand(loader)
+        for target in _targets(loader):
+            if by_hand is not None and by_hand == _told.get(id(target), 0):
+                _remember(target, by_hand)  # the same: it is the one under way that is meant
+        return self.epoch_set_by_hand(loader) is not None
+
+    def tell(self, loader: Any, epoch: int) -> None:
+        """Tell all which epoch it is.
+
+        Args:
+            loader: The loader.
+            epoch: Its number.
+        """
+        for target in _targets(loader):
+            if getattr(target, "epoch", None) != epoch:
+                _tell(target, epoch, is_dataset=target is loader.dataset)
+            _remember(target, epoch)
+        self._dataset_epoch = epoch
+
+    def remind(self, dataset: Any, epoch: int) -> None:
+        """Tell a dataset again which epoch its next batch is of, if it was told another since.
+
+        Two passes at once in this process read the same dataset in turn.
+
+        Args:
+            dataset: The loader's.
+            epoch: Of the pass that reads it next.
+        """
+        if self._dataset_epoch != epoch:
+            _tell(dataset, epoch, is_dataset=True)
+            _remember(dataset, epoch)
+            self._dataset_epoch = epoch
+
+
+def _targets(loader: Any) -> list[Any]:
+    found = []
+    sampler = order_decider(loader.sampler, loader.batch_sampler)
+    for _ in range(_DEPTH):  # frameworks put samplers of their own around others
+        found.append(sampler)
+        sampler = getattr(sampler, "batch_sampler", None) or getattr(sampler, "sampler", None)
+        if sampler is None:
+            break
+    return [target for target in (*found, loader.dataset) if knows(target, "set_epoch")]
+
+
+def _tell(target: Any, epoch: int, *, is_dataset: bool) -> None:
+    set_epoch = partial(tell, target, "set_epoch", epoch)
+    if is_dataset and knows(target, "set_epoch"):
+        tell_quietly(target, set_epoch)  # copies in workers are told, too
+    else:
+        set_epoch()
+
+
+def _remember(target: Any, epoch: int) -> None:
+    if id(target) not in _told:
+        with suppress(TypeError):  # it cannot be watched, nor does it matter
+            weakref.finalize(target, _told.pop, id(target), None).atexit = False
+    own = getattr(target, "__dict__", {})
+    if isinstance(target, DistributedSampler) and own.get("epoch") == epoch:
+        own["epoch"] = epoch = _Told(epoch)
+    _told[id(target)] = epoch

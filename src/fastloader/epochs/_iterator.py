@@ -1,0 +1,192 @@
+"""The iterator of one epoch: what `iter(loader)` returns."""
+
+import sys
+import warnings
+from collections.abc import Callable, Iterable
+from multiprocessing.process import BaseProcess
+from threading import RLock
+from time import perf_counter
+from typing import Any
+
+from fastloader._torch_internals import BaseIterator
+from fastloader.engine import Deliveries
+from fastloader.epochs._position import EpochPosition
+from fastloader.errors import WorkerDiedError, WorkerTimeoutError
+from fastloader.machine._file_limit import note_file_limit
+from fastloader.sampling._drawn import DrawnBatches
+from fastloader.stages import BatchStream
+from fastloader.stats import PassTally
+from fastloader.streams._false_end import false_end
+from fastloader.typing import Batch
+
+__all__ = ["LoaderIterator"]
+
+
+class LoaderIterator(BaseIterator):
+    """One pass over the data.
+
+    It is one of torch's iterators by type, because frameworks ask for that, and by nothing
+    else: torch's own would start a sampler and draw a seed here.
+
+    Args:
+        stream: The batches.
+        index_sampler: For `len`.
+        reported_length: What `len(loader)` said of an iterable dataset, if it was asked.
+        processes: The workers, if there are any; more may come while it is read.
+        transform: Applied to each batch where it has arrived.
+        on_end: Called once at the end, with whether the stream ended in good health.
+        deliveries: What became of the tasks behind the batches of the stream, in its order.
+        position: Kept up to date with what the consumer has got.
+        order: Of the epoch.
+        tally: Takes the times and sizes of the batches.
+        count: Returns the number of samples, given what was asked for and what came; None where
+            all batches but the last have as many.
+        renew: Called before the first batch with what closes this iterator. Returns the iterator
+            to go on as, having closed this one, where somebody has chosen another epoch since.
+    """
+
+    def __init__(
+        self,
+        stream: BatchStream,
+        *,
+        dataset: Any,
+        index_sampler: Iterable[Any],
+        reported_length: int | None,
+        processes: list[BaseProcess],
+        transform: Callable[[Batch], Batch] | None,
+        on_end: Callable[[bool], object],
+        deliveries: Deliveries,
+        position: EpochPosition,
+        order: DrawnBatches,
+        tally: PassTally,
+        count: Callable[[Any, Batch], int] | None,
+        renew: "Callable[[Callable[[], None]], LoaderIterator | None]",
+    ) -> None:
+        self._stream = stream
+        self._dataset = dataset
+        self._index_sampler = index_sampler
+        self._reported_length = reported_length
+        self._workers = processes
+        self._transform = transform
+        self._on_end = on_end
+        self._deliveries = deliveries
+        self._position = position
+        self._order = order
+        self._tally = tally
+        self._count = count
+        self._renew: Callable[[Callable[[], None]], LoaderIterator | None] | None = renew
+        self._num_yielded = 0
+        self._is_closed = False
+        self._taking = RLock()  # a transform may end the pass it is called in
+
+    def __next__(self) -> Batch:
+        """Return the next batch; several threads may take theirs from one iterator.
+
+        Raises:
+            StopIteration: At the end of the epoch.
+            WorkerDiedError: If a worker process ended by itself.
+            WorkerTimeoutError: If no batch came within `timeout`.
+            OSError: As the dataset raises it, or if no more files can be opened.
+        """
+        with self._taking:
+            if self._is_closed:
+                raise StopIteration
+            if self._renew is not None:
+                self._renew_once(self._renew)
+            started = perf_counter()
+            try:
+                batch = next(self._stream)
+            except BaseException as error:
+                self._note_failure(error, started)
+                raise
+            indices = self._advance(to_end=False)
+            # As PassTally.note does it, without the call; here and below.
+            tally = self._tally
+            if self._count is None:
+                tally.last_indices = indices
+            elif (num_samples := self._count(indices, batch)) != tally.usual_samples:
+                tally.note_unusual(num_samples)
+            self._num_yielded += 1
+            if self._reported_length is not None and self._num_yielded > self._reported_length:
+                self._warn_of_length(self._reported_length)
+            if self._transform is not None:
+                batch = self._transformed(batch, self._transform)
+            ended = tally.last_ended = perf_counter()
+            tally.waits.append(ended - started)
+            if ended > tally.next_look:
+                tally.look(batch)
+            return batch
+
+    def _note_failure(self, error: BaseException, started: float) -> None:
+        """Do what follows from the end of the stream, or an error of it."""
+        if isinstance(error, StopIteration):
+            self._advance(to_end=True)
+            self._position.finish(self._order.final_state)
+            self._tally.note_end(started)
+            self.close()
+        elif isinstance(error, WorkerDiedError | WorkerTimeoutError):
+            self.close(is_healthy=False)
+        elif isinstance(error, OSError):
+            note_file_limit(error)
+
+    @staticmethod
+    def _transformed(batch: Batch, transform: Callable[[Batch], Batch]) -> Batch:
+        try:
+            return transform(batch)
+        except StopIteration as error:
+            raise false_end(error, "device_transform") from error
+
+    def _renew_once(
+        self, renew: "Callable[[Callable[[], None]], LoaderIterator | None]"
+    ) -> None:
+        self._renew = None
+        fresh = renew(self.close)
+        if fresh is not None:
+            self.__dict__.update(fresh.__dict__, _renew=None, _taking=self._taking)
+            fresh.__dict__["_is_closed"] = True  # its stream is ours now
+
+    def _advance(self, *, to_end: bool) -> Any:
+        """Go past the tasks up to the next batch, and return the indices of that."""
+        # Stages may be ahead of the consumer, but keep the order: the next batch is the next
+        # one here.
+        while self._deliveries:
+            delivery = self._deliveries.popleft()
+            self._position.advance(delivery)
+            if delivery.has_batch and not to_end:
+                return delivery.indices
+        return None
+
+    def close(self, *, is_healthy: bool = True) -> None:
+        """Cancel what is under way and let go of the workers; harmless when repeated.
+
+        Args:
+            is_healthy: False if the workers cannot be used again.
+        """
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._stream.close()
+        self._tally.close()
+        self._on_end(is_healthy)
+
+    def _shutdown_workers(self) -> None:
+        """Do what torch's iterators do under this name: frameworks call it."""
+        self.close(is_healthy=False)
+
+    def _warn_of_length(self, length: int) -> None:
+        text = (
+            f"Length of IterableDataset {self._dataset} was reported to be {length} (when "
+            f"accessing len(dataloader)), but {self._num_yielded} samples have been fetched. "
+        )
+        if self._workers:
+            text += (
+                "For multiprocessing data-loading, this could be caused by not properly "
+                "configuring the IterableDataset replica at each worker: split its samples by "
+                "torch.utils.data.get_worker_info()."
+            )
+        warnings.warn(text, stacklevel=3)
+
+    def __del__(self, is_exiting: Callable[[], bool] = sys.is_finalizing) -> None:
+        # At exit workers are gone already, and modules may be.
+        if not getattr(self, "_is_closed", True) and not is_exiting():
+            self.close()

@@ -1,0 +1,111 @@
+"""Keeps the data of a loader on its device, where the caller asks for it and it can be."""
+
+import logging
+from typing import Any
+
+import torch
+
+from fastloader.datasets._resident import (
+    NotResidentError,
+    ResidentData,
+    copied_parts,
+    make_resident,
+)
+from fastloader.engine import Deliveries, FetchPlan, MergedRun, merged_bytes_on
+from fastloader.inspection._fingerprint import fingerprint
+from fastloader.randomness._seeding import DrawScope, draw_scope
+from fastloader.sampling._drawn import DrawnBatches
+from fastloader.sampling._uploaded import UploadedOrder
+from fastloader.stages import BatchStream, ResidentStream
+from fastloader.typing import Batch
+
+__all__ = ["Residence"]
+
+logger = logging.getLogger("fastloader")
+
+_SHARE = 1 / 128
+"""Of the device's memory, for batches that are gathered in one call: these lie there only when they are asked
+for, and gathering takes a fraction of a millisecond."""
+
+
+class Residence:
+    """The data of one loader on a device; loaders over the same data share one copy.
+
+    **Processes:** belongs to the loader, in the process that uses the device.
+    """
+
+    def __init__(self) -> None:
+        self._kept: ResidentData | None = None
+        self._state: Any = None
+        self.obstacle: str | None = None
+        """Why the data is not on the device, though it was asked for."""
+
+    def open(
+        self,
+        plan: FetchPlan,
+        device: torch.device | None,
+        order: DrawnBatches,
+        scope: DrawScope,
+        deliveries: Deliveries,
+    ) -> BatchStream | None:
+        """Return the batches of an epoch, or None if they must be made in another way.
+
+        Args:
+            plan: What to read.
+            device: Where to; None is the CPU.
+            order: The batches, one after the other.
+            scope: Base seed and epoch.
+            deliveries: Takes what became of them.
+        """
+        copied = plan.dataset if plan.batched is None else copied_parts(plan.batched)
+        state = (fingerprint(copied), device)
+        if self._kept is None or state != self._state:
+            self._kept = None  # before the new copy takes memory too
+            try:
+                self._kept, self.obstacle = _move(plan, device), None
+            except NotResidentError as obstacle:
+                self._tell(str(obstacle), logging.INFO if device is None else logging.WARNING)
+                return None
+            self._state = state
+        if device is None:
+            return None
+        taker, uploaded = _Taker(self._kept, scope, device), UploadedOrder(order, device)
+        return ResidentStream(MergedRun(taker, uploaded, deliveries), device)
+
+    def _tell(self, obstacle: str, level: int) -> None:
+        if self.obstacle != obstacle:
+            self.obstacle = obstacle
+            logger.log(level, "resident='device' has no effect: %s.", obstacle)
+
+
+def _move(plan: FetchPlan, device: torch.device | None) -> ResidentData:
+    """Copy the data to the device.
+
+    Raises:
+        NotResidentError: If options or dataset rule it out, or it does not fit.
+    """
+    if device is None:
+        raise NotResidentError("batches stay on the CPU")
+    if plan.batch_transform is not None:
+        raise NotResidentError(
+            "batch_transform works in host memory (device_transform would not)"
+        )
+    if plan.batched is None:
+        raise NotResidentError("the dataset makes samples one by one, not whole batches")
+    return make_resident(plan.batched, device)
+
+
+class _Taker:
+    """Makes batches of data on a device."""
+
+    def __init__(self, resident: ResidentData, scope: DrawScope, device: torch.device) -> None:
+        self._resident = resident
+        self._scope = scope
+        self.most_bytes = self.first_bytes = merged_bytes_on(device, _SHARE)
+
+    def make(self, indices: Any, _number: int, /) -> Batch:
+        with draw_scope(self._scope):
+            return self._resident.take(indices)
+
+    def close(self) -> None:
+        """Do nothing: the data stays for the next epoch."""

@@ -1,0 +1,270 @@
+"""What this process may use: CPUs, memory, accelerator, and where it stands among others."""
+
+import multiprocessing
+import os
+import shutil
+import sys
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from pathlib import Path
+
+import psutil
+import torch
+from torch.utils.data import get_worker_info
+
+from fastloader.machine._control_groups import read_free_bytes, read_quota_cpus
+from fastloader.machine._system_files import read_field, read_text
+
+if sys.platform != "win32":
+    import resource
+
+__all__ = [
+    "Machine",
+    "detect_fork_hazard",
+    "read_available_bytes",
+    "read_machine",
+    "read_shared_bytes",
+    "read_total_bytes",
+]
+
+_LOCAL_WORLD_SIZE = (
+    "LOCAL_WORLD_SIZE",  # torchrun, Accelerate, Lightning's launchers
+    "OMPI_COMM_WORLD_LOCAL_SIZE",  # Open MPI
+    "MPI_LOCALNRANKS",  # Intel MPI, MPICH
+    "MV2_COMM_WORLD_LOCAL_SIZE",  # MVAPICH
+    "PALS_LOCAL_SIZE",  # Cray PALS
+    "SLURM_NTASKS_PER_NODE",
+)
+
+# Threads that are idle at a fork or know how to live through one. Threads of OpenMP, BLAS
+# and torch's own pool bear the name of the process, so that they are not counted either.
+_HARMLESS_THREADS = (
+    "QueueFeederThread",  # of multiprocessing, and so of stock loaders
+    "fastloader",
+    "tqdm_monitor",
+    "pydevd",
+    "pt_",  # torch's autograd and NCCL watchdogs
+    "cuda",
+    "jemalloc_bg_thd",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Facts about the process and its machine that settings depend on."""
+
+    affinity_cpus: int
+    """CPUs that this process may run on, at least 1."""
+    granted_cpus: int
+    """CPUs' worth of time that it gets: also by cgroup quota and scheduler, at least 1."""
+    rank_cpus: int
+    """Its fair share of them, beside the other ranks, at least 1."""
+    local_world_size: int
+    """Training processes on this machine, at least 1."""
+    available_bytes: int
+    """Memory that can still be had, bounded by the cgroup's limit."""
+    accelerator: str | None
+    """Type of the accelerator that is present, such as ``cuda`` or ``mps``."""
+    is_daemonic: bool
+    """Whether the process may not have children."""
+    is_worker: bool
+    """Whether this is a worker of a loader."""
+    start_method: str
+    """How `multiprocessing` starts processes unless told otherwise."""
+    start_methods: tuple[str, ...]
+    """How it could start them."""
+    num_threads: int
+    """Other threads alive that a forked child would miss."""
+    is_main_importable: bool
+    """Whether forkserver and spawn can import the main script without running it."""
+    has_memory_files: bool
+    """Whether processes can share memory without a name in a file system."""
+    fork_hazard: str | None = None
+    """What is in use whose threads no forked child has, as the beginning of a sentence."""
+    max_open_files: int | None = None
+    """Descriptors that the process may have, None without a limit."""
+
+
+def read_machine(
+    root: Path = Path("/"), environment: Mapping[str, str] | None = None
+) -> Machine:
+    """Read the facts; nothing is started, and no accelerator is initialised.
+
+    Args:
+        root: Where the file systems ``proc`` and ``sys`` are mounted.
+        environment: Environment variables, those of this process by default.
+    """
+    environment = os.environ if environment is None else environment
+    affinity_cpus = _count_affinity_cpus()
+    task_cpus = _first_number(environment, ("SLURM_CPUS_PER_TASK",), default=affinity_cpus)
+    top = _without_slash(root)
+    quota_cpus = read_quota_cpus(top)
+    granted_cpus = min(affinity_cpus, task_cpus)
+    if quota_cpus is not None:
+        granted_cpus = min(granted_cpus, int(quota_cpus))
+    granted_cpus = max(1, granted_cpus)
+    local_world_size = max(1, _first_number(environment, _LOCAL_WORLD_SIZE, default=1))
+    process = multiprocessing.current_process()
+    # get_start_method() would fix the global method; its first use belongs to the user.
+    methods = tuple(multiprocessing.get_all_start_methods())
+    method = multiprocessing.get_start_method(allow_none=True)
+    return Machine(
+        affinity_cpus=affinity_cpus,
+        granted_cpus=granted_cpus,
+        rank_cpus=_share_cpus(granted_cpus, local_world_size, environment),
+        local_world_size=local_world_size,
+        available_bytes=read_available_bytes(root),
+        accelerator=_detect_accelerator(),
+        is_daemonic=process.daemon,
+        is_worker=get_worker_info() is not None,
+        start_method=method or methods[0],
+        start_methods=methods,
+        num_threads=_count_threads(top),
+        is_main_importable=_is_main_importable(),
+        has_memory_files=hasattr(os, "memfd_create"),
+        fork_hazard=detect_fork_hazard(),
+        max_open_files=_read_max_open_files(),
+    )
+
+
+def detect_fork_hazard() -> str | None:
+    """Return what a forked child of this process would wait for for ever, if it used it.
+
+    The threads of zarrs, a codec pipeline of zarr in Rust, bear the name of the process and are
+    not told from harmless ones. Nothing is imported to find out.
+    """
+    zarr = sys.modules.get("zarr")
+    if zarr is None or "zarrs" not in sys.modules:
+        return None
+    pipeline = str(zarr.config.get("codec_pipeline.path", ""))
+    return "zarr decodes by zarrs" if pipeline.startswith("zarrs.") else None
+
+
+def _read_max_open_files() -> int | None:
+    if sys.platform == "win32":
+        return None
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return None if most == resource.RLIM_INFINITY else most
+
+
+def _first_number(environment: Mapping[str, str], names: tuple[str, ...], default: int) -> int:
+    for name in names:
+        value = environment.get(name, "")
+        if value.isdecimal():
+            return int(value)
+    return default
+
+
+def _share_cpus(
+    granted_cpus: int, local_world_size: int, environment: Mapping[str, str]
+) -> int:
+    """Divide the CPUs among the ranks, unless the scheduler has done so already."""
+    num_tasks = _first_number(environment, ("SLURM_NTASKS_PER_NODE",), default=1)
+    if "SLURM_CPUS_PER_TASK" in environment and num_tasks == local_world_size:
+        return granted_cpus  # each rank is a task of its own
+    return max(1, granted_cpus // local_world_size)
+
+
+def _count_affinity_cpus() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1  # noqa: TID251 - the module that may
+
+
+def read_available_bytes(root: Path = Path("/")) -> int:
+    """Return the memory that can still be had, bounded by the limits of control groups.
+
+    Args:
+        root: Where the file systems ``proc`` and ``sys`` are mounted.
+    """
+    top = _without_slash(root)
+    available = read_field(f"{top}/proc/meminfo", "MemAvailable:")
+    if available is None:
+        available = _read_available_elsewhere()
+    else:
+        available *= 1024
+    return max(0, read_free_bytes(top, available))
+
+
+def _read_available_elsewhere() -> int:
+    try:
+        return int(psutil.virtual_memory().available)
+    except OSError:  # Linux without /proc; what could be freed for others does not count then
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def read_total_bytes() -> int:
+    """Return the memory of the whole machine, whatever part of it may be used."""
+    try:
+        return int(psutil.virtual_memory().total)
+    except OSError:  # Linux without /proc
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def read_shared_bytes(folder: Path = Path("/dev/shm")) -> int | None:  # noqa: S108 - not to write to
+    """Return the room that is left for named shared memory; None if the system has no folder for it.
+
+    Args:
+        folder: Where it lies.
+    """
+    return shutil.disk_usage(folder).free if folder.is_dir() else None
+
+
+def _detect_accelerator() -> str | None:
+    accelerator = torch.accelerator.current_accelerator()
+    # Counting asks the driver's management library; is_available() would initialise CUDA,
+    # after which forked workers could not use it.
+    if accelerator is None or torch.accelerator.device_count() == 0:
+        return None
+    return accelerator.type
+
+
+def _count_threads(root: str) -> int:
+    """Count the threads that may hold a lock which a forked child would wait for for ever."""
+    threads = threading.enumerate()
+    ours = {str(thread.native_id) for thread in threads}
+    here = {threading.current_thread(), threading.main_thread()}
+    names = [thread.name for thread in threads if thread not in here]
+    names += [
+        _read_thread_name(root, os.getpid(), task)
+        for task in _read_tasks(root)
+        if task not in ours
+    ]
+    return sum(not name.startswith(_HARMLESS_THREADS) for name in names if name)
+
+
+@lru_cache(maxsize=4096)  # once for each thread: there may be as many as CPUs
+def _read_thread_name(root: str, _process: int, task: str) -> str:
+    """Return the name that somebody gave to a thread, which is at its start; else nothing.
+
+    OpenMP's and BLAS's threads have the name of the process.
+    """
+    name = read_text(f"{root}/proc/self/task/{task}/comm")
+    return "" if name == read_text(f"{root}/proc/self/comm") else name
+
+
+def _read_tasks(root: str) -> list[str]:
+    try:
+        return os.listdir(f"{root}/proc/self/task")  # noqa: PTH208
+    except OSError:
+        return []
+
+
+def _is_main_importable() -> bool:
+    """Tell whether the main script guards itself by ``if __name__ == "__main__"``."""
+    path = getattr(sys.modules["__main__"], "__file__", None)
+    if path is None or multiprocessing.parent_process() is not None:
+        return True  # an interactive session, or a child that has imported it already
+    return _is_guarded(path)
+
+
+@cache
+def _is_guarded(path: str) -> bool:
+    text = read_text(path)
+    return not text or "__name__" in text
+
+
+def _without_slash(root: Path) -> str:
+    return str(root).rstrip("/")

@@ -1,0 +1,1 @@
+"""Seeds and random numbers: by key, without state, and apart from the global generators."""

@@ -1,0 +1,1 @@
+"""The settings of a loader: facts, what the caller gave, what was measured, and the choice."""

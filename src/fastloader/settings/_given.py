@@ -1,0 +1,167 @@
+"""What the caller wrote and the environment says, in the form that settings are chosen from."""
+
+import os
+import warnings
+from multiprocessing.context import BaseContext
+from operator import index
+from typing import Any
+
+import numpy as np
+import torch
+
+from fastloader.errors import SettingsError
+from fastloader.machine._machine import Machine
+from fastloader.settings._settings import LoaderSettings
+
+__all__ = [
+    "as_count",
+    "as_size",
+    "check_callable",
+    "check_choice",
+    "check_seconds",
+    "check_seed",
+    "context_to_use",
+    "read_override",
+    "start_method_of",
+    "warn_of_ignored",
+    "warn_of_many_workers",
+]
+
+
+def check_seed(seed: int | None, generator: torch.Generator | None) -> None:
+    """Refuse a seed that cannot be one, or one beside a generator.
+
+    Raises:
+        SettingsError: If the seed is out of range, the generator none, or if
+            there are both.
+    """
+    if generator is not None and not isinstance(generator, torch.Generator):
+        raise SettingsError(f"generator should be a torch.Generator, but got {generator!r}.")
+    if seed is None:
+        return
+    if generator is not None:
+        raise SettingsError(
+            "seed and generator both decide the order of samples: give one of them."
+        )
+    if not 0 <= seed < 2**64:
+        raise SettingsError(f"seed must be from 0 to 2**64 - 1, but got {seed}.")
+
+
+def as_count(name: str, value: Any) -> Any:
+    """Return a whole number as an int, also one of NumPy or torch; None and "auto" as they are.
+
+    Raises:
+        SettingsError: If it is anything else.
+    """
+    if value is None or (isinstance(value, str) and value == "auto"):
+        return value
+    try:
+        return index(value)
+    except TypeError:
+        raise SettingsError(
+            f"{name} should be a whole number (an integer value), but got {name}={value!r}."
+        ) from None
+
+
+def as_size(value: Any) -> Any:
+    """Return a whole number of NumPy as an int; torch says what is wrong with anything else."""
+    return int(value) if isinstance(value, np.integer) else value
+
+
+def check_callable(name: str, value: object) -> None:
+    """Refuse what cannot be called where a function is expected.
+
+    Raises:
+        SettingsError: If `value` is neither callable nor None.
+    """
+    if value is not None and not callable(value):
+        raise SettingsError(f"{name} should be a function or None, but got {value!r}.")
+
+
+def check_seconds(name: str, value: object) -> None:
+    """Refuse what is no time.
+
+    Raises:
+        SettingsError: If `value` is negative or no number.
+    """
+    if not isinstance(value, int | float) or not value >= 0:
+        raise SettingsError(f"{name} should be a number from 0 on, but got {value!r}.")
+
+
+def check_choice(name: str, value: object, choices: tuple[str | bool | None, ...]) -> None:
+    """Refuse a word that is not one of a few.
+
+    Raises:
+        SettingsError: If `value` is none of `choices`.
+    """
+    if value not in choices:
+        expected = " or ".join(repr(choice) for choice in choices)
+        raise SettingsError(f"{name} should be {expected}, but got {value!r}.")
+
+
+def read_override() -> int | None:
+    """Return what stands in for the automatic number of workers, if anything.
+
+    Raises:
+        SettingsError: If the variable is no number.
+    """
+    value = os.environ.get("FASTLOADER_NUM_WORKERS", "")
+    if not value:
+        return None
+    if not value.isdecimal():
+        raise SettingsError(
+            f"FASTLOADER_NUM_WORKERS should be a number of workers, but is {value!r}."
+        )
+    return int(value)
+
+
+def start_method_of(context: Any) -> str | None:
+    """Return the name of a start method; torch refuses what is none."""
+    if context is None or isinstance(context, str):
+        return context
+    if isinstance(context, BaseContext):
+        return context.get_start_method()
+    return repr(context)
+
+
+def context_to_use(given: Any, settings: LoaderSettings, default: str) -> Any:
+    """Return what to give torch as multiprocessing_context.
+
+    Args:
+        given: By the caller.
+        settings: That were chosen.
+        default: Start method of `multiprocessing`.
+    """
+    chosen = settings.multiprocessing_context
+    if given != "auto":
+        return given if chosen is not None else None
+    # The default is left to multiprocessing: whoever reads the attribute sees None, as ever.
+    return None if chosen == default else chosen
+
+
+def warn_of_ignored(settings: LoaderSettings) -> None:
+    """Warn of options that the caller gave and that have no effect.
+
+    Args:
+        settings: That were chosen.
+    """
+    if settings.ignored:
+        warnings.warn(
+            f"num_workers is 0, so {', '.join(settings.ignored)} has no effect.", stacklevel=3
+        )
+
+
+def warn_of_many_workers(num_workers: int, machine: Machine) -> None:
+    """Warn of more workers than CPUs where torch does not: it knows of affinity alone.
+
+    Args:
+        num_workers: As given by the caller.
+        machine: What the process may use.
+    """
+    if machine.affinity_cpus >= num_workers > machine.granted_cpus:
+        warnings.warn(
+            f"num_workers={num_workers} is more than the {machine.granted_cpus} CPUs that this "
+            "process may use (control group or scheduler): workers will wait for each other. "
+            "Lower num_workers, or leave it out.",
+            stacklevel=3,
+        )

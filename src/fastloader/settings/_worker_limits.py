@@ -1,0 +1,69 @@
+"""How many workers a machine and an epoch have room for; pure."""
+
+from fastloader.machine._machine import Machine
+
+__all__ = ["count_waiting", "count_workers"]
+
+_MAX_WORKERS = 16
+"""More workers than this no longer raise the rate on any machine measured."""
+
+_MAX_WAITING = 32
+"""The same for workers that wait for a disk or a network, whatever the CPUs."""
+
+_WORKER_BYTES = 512 * 1024 * 1024
+"""Memory set aside for each worker: an interpreter with torch, and batches under way."""
+
+_PROCESS_BYTES = 256 * 1024 * 1024
+"""The same without batches, whose size is known before workers become more than CPUs."""
+
+_WORKER_FILES = 16
+"""Open files that the process should have for each worker: it keeps five, the rest is left."""
+
+
+def count_workers(
+    machine: Machine, num_batches: int | None, *, takes_on: bool
+) -> tuple[int, str]:
+    """Return how many workers may compute at once, and which limit that is.
+
+    Args:
+        machine: What the process may use.
+        num_batches: Of an epoch, if that is known.
+        takes_on: Whether workers start later than others, as they are needed.
+    """
+    if num_batches is not None and num_batches < 2:
+        return 0, "an epoch of one batch leaves workers nothing to do meanwhile"
+    cpus = f"{machine.granted_cpus} usable CPUs"
+    if machine.local_world_size > 1:
+        cpus += f" for {machine.local_world_size} local ranks"
+    least = 1 if machine.accelerator is not None else 0
+    if takes_on and machine.rank_cpus > 1:
+        # The last worker starts only while training waits, and so leaves its CPU idle.
+        by_cpus = machine.rank_cpus, cpus
+    else:
+        by_cpus = max(least, machine.rank_cpus - 1), f"{cpus}, less one for training"
+    limits = [
+        by_cpus,
+        (machine.available_bytes // _WORKER_BYTES, "limited by the memory available"),
+        (_MAX_WORKERS, "more rarely help"),
+    ]
+    if num_batches is not None:
+        limits.append((num_batches, "one for each batch of an epoch"))
+    return min(limits, key=lambda limit: limit[0])
+
+
+def count_waiting(machine: Machine, num_batches: int | None) -> int:
+    """Return how many workers there may be that wait and leave the CPUs idle.
+
+    Args:
+        machine: What the process may use.
+        num_batches: Of an epoch, if that is known.
+    """
+    limits = [
+        _MAX_WAITING,
+        machine.available_bytes // (_PROCESS_BYTES * machine.local_world_size),
+    ]
+    if machine.max_open_files is not None:
+        limits.append(machine.max_open_files // _WORKER_FILES)
+    if num_batches is not None:
+        limits.append(num_batches)
+    return min(limits)

@@ -1,0 +1,1 @@
+"""What engines, stages and iterators share of a stream of batches."""

@@ -1,0 +1,1 @@
+"""Tensors of batches in memory: where they are allocated, how rows are gathered and joined."""

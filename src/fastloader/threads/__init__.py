@@ -1,0 +1,1 @@
+"""Threads that are kept: for the parts of one job, for batches ahead, and beside forks."""

@@ -1,0 +1,43 @@
+"""A walk over what an object holds meets its data, not the methods of libraries."""
+
+import numpy as np
+import torch
+
+from fastloader.inspection._attributes import walk_attributes
+
+
+class Mixed:
+    """One of everything that people keep in a dataset."""
+
+    pad = np.zeros(2)
+
+    def __init__(self):
+        self.image = torch.zeros(2)
+        self.labels = np.zeros(2)
+        self.rng = np.random.RandomState(0)
+        self.parameter = torch.nn.Parameter(torch.zeros(2))
+
+
+class Labelled(torch.Tensor):
+    names = ("a", "b")
+
+
+def test_a_walk_meets_each_part():
+    mixed = Mixed()
+
+    values = [part.value for part in walk_attributes(mixed, "dataset")]
+
+    for part in (mixed.image, mixed.labels, mixed.rng, mixed.parameter, Mixed.pad):
+        assert any(value is part for value in values)
+
+
+def test_a_walk_does_not_list_what_classes_written_in_c_can_do():
+    parts = list(walk_attributes(Mixed(), "dataset"))
+
+    assert len(parts) < 100, [part.path for part in parts]
+
+
+def test_a_walk_meets_what_a_subclass_of_a_librarys_class_holds():
+    labelled = torch.zeros(2).as_subclass(Labelled)
+
+    assert any(part.value is Labelled.names for part in walk_attributes(labelled, "x"))

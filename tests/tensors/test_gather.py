@@ -1,0 +1,89 @@
+"""Rows gathered by several threads are those that one would gather."""
+
+import numpy as np
+import pytest
+import torch
+
+from fastloader.tensors._gather import CREW_PART_BYTES, PART_BYTES, gather_rows
+from fastloader.threads._crew import Crew, working_with
+
+DTYPES = [torch.uint8, torch.bool, torch.bfloat16, torch.float32, torch.complex64, torch.int64]
+
+
+@pytest.fixture(params=[1, 2, 5])
+def num_threads(request):
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield request.param
+    torch.set_num_threads(before)
+
+
+def make_rows(dtype, num_rows=40):
+    row_elements = 3 * PART_BYTES // 30 // dtype.itemsize
+    return torch.randint(0, 2, (num_rows, 2, row_elements // 2)).to(dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_rows_are_those_of_indexing(dtype, num_threads, no_leaks):
+    source = make_rows(dtype)
+    positions = np.random.default_rng(0).integers(0, 40, 37)
+    out = torch.empty((37, *source.shape[1:]), dtype=dtype)
+
+    gathered = gather_rows(source, positions, out)
+
+    assert gathered is out
+    assert torch.equal(out.view(torch.uint8), source[positions].view(torch.uint8))
+
+
+def test_rows_of_a_slice_are_found(num_threads):
+    source = make_rows(torch.uint8)[:, :, ::2]
+    positions = np.arange(39, -1, -1)
+    out = torch.empty(source.shape, dtype=torch.uint8)
+
+    assert torch.equal(gather_rows(source, positions, out), source.flip(0))
+
+
+def test_rows_of_one_element_are_found(num_threads):
+    source = torch.rand(1, 4 * PART_BYTES).t()
+    positions = np.arange(len(source))[::-1].copy()
+    out = torch.empty(len(source), 1)
+
+    assert torch.equal(gather_rows(source, positions, out), source.flip(0))
+
+
+@pytest.mark.parametrize("bad", [40, -1])
+def test_a_position_outside_is_an_error(bad, num_threads):
+    source = make_rows(torch.uint8)
+    positions = np.array([*range(39), bad])
+
+    with pytest.raises(IndexError):
+        gather_rows(source, positions, torch.empty_like(source))
+
+
+@pytest.fixture
+def crew(num_threads):
+    lent = Crew(num_threads - 1)
+    with working_with(lent):
+        yield lent
+    lent.close()
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("start", [0, 1], ids=["aligned", "not aligned"])
+def test_every_way_that_is_tried_gives_the_rows(dtype, start, crew):
+    row_elements = CREW_PART_BYTES // 8 // dtype.itemsize + 3
+    flat = torch.randint(0, 2, (start + 40 * row_elements,)).to(dtype)
+    source = flat[start:].view(40, row_elements)
+    positions = np.random.default_rng(0).integers(0, 40, 37)
+
+    for _ in range(5):
+        out = torch.empty((37, row_elements), dtype=dtype)
+        gather_rows(source, positions, out)
+        assert torch.equal(out.view(torch.uint8), source[positions].view(torch.uint8))
+
+
+def test_a_position_outside_is_an_error_for_a_crew_too(crew):
+    source = make_rows(torch.uint8)
+
+    with pytest.raises(IndexError):
+        gather_rows(source, np.array([*range(39), 40]), torch.empty_like(source))

@@ -1,0 +1,79 @@
+"""Threads that stand by serve one pass after the other, and end when the loader does."""
+
+import threading
+
+import pytest
+import torch
+
+from fastloader.threads._standby import StandbyKeeper
+
+pytestmark = pytest.mark.usefixtures("no_leaks")
+
+
+@pytest.fixture
+def keeper():
+    keeper = StandbyKeeper()
+    yield keeper
+    keeper.close()
+
+
+def thread_of(standby):
+    return standby.executor.submit(threading.get_ident).result()
+
+
+def test_the_next_pass_gets_the_same_thread(keeper):
+    standby = keeper.lend()
+    first = thread_of(standby)
+    standby.give_back()
+
+    again = keeper.lend()
+
+    assert thread_of(again) == first
+    again.give_back()
+
+
+def test_passes_at_the_same_time_have_threads_of_their_own(keeper):
+    one, other = keeper.lend(), keeper.lend()
+
+    assert thread_of(one) != thread_of(other)
+    one.give_back()
+    other.give_back()
+
+
+def test_what_is_given_back_late_is_ended(keeper, no_leaks):
+    standby = keeper.lend()
+    thread_of(standby)
+    keeper.close()
+
+    standby.give_back()
+
+    no_leaks()
+
+
+def test_another_number_of_threads_is_followed(keeper):
+    before = torch.get_num_threads()
+    keeper.lend().give_back()
+
+    try:
+        torch.set_num_threads(before + 2)
+        standby = keeper.lend()
+    finally:
+        torch.set_num_threads(before)
+
+    assert standby.num_threads == before + 2
+    standby.give_back()
+
+
+def test_torch_leaves_cores_to_the_loop_in_that_thread_alone(keeper):
+    before = torch.get_num_threads()
+
+    try:
+        torch.set_num_threads(8)
+        standby = keeper.lend()
+        within = standby.executor.submit(torch.get_num_threads).result()
+        beside = torch.get_num_threads()
+    finally:
+        torch.set_num_threads(before)
+
+    assert (within, beside) == (6, 8)
+    standby.give_back()
