@@ -40,9 +40,9 @@ _OUTLIER_PIXELS = 1e6
 """An image is checked first if it claims this many times the pixels of a usual one, and as many."""
 _GIANT_PIXELS = 2**30
 """Of images that claim more, as a usual one may do itself, the largest is checked first."""
-_READ_BYTES = 8 << 20
-"""Pixels asked for by one call: to ask for half as many takes Lance a fifth longer, for twice as
-many as well, which leave the processor's caches."""
+_READ_BYTES = 6 << 20
+"""Pixels asked for by one call: for half as many Lance takes a fifth longer, for more it takes
+memory, which its threads keep."""
 _WRITTEN_BYTES = 16 << 20
 """Pixels written by one call, which takes 0.3 ms beside them: copying 2 MB takes as long."""
 _HELD_BYTES = 64 << 20
