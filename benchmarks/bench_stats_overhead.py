@@ -25,7 +25,8 @@ import torch
 from torch.utils.data import Dataset, TensorDataset
 
 from _facts import run_facts
-from fastloader import FastLoader, _epoch
+from fastloader import FastLoader
+from fastloader.epochs import _epoch
 from fastloader.epochs._iterator import LoaderIterator
 from fastloader.stats._durations import Durations
 from fastloader.streams._queue_state import QueueState

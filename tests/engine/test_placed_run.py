@@ -7,8 +7,9 @@ import pytest
 import torch
 from torch.utils.data import Dataset, get_worker_info
 
-from fastloader import FastLoader, _epoch
+from fastloader import FastLoader
 from fastloader.engine import Placement
+from fastloader.epochs import _epoch
 
 
 class Rows(Dataset):
