@@ -1,6 +1,7 @@
 """Changes of a dataset that workers would miss are seen."""
 
 import threading
+import weakref
 from functools import partial
 
 import numpy as np
@@ -274,3 +275,19 @@ def test_what_has_a_fingerprint_of_its_own_is_asked_for_it():
     other = Holder.__new__(Holder)
     other.__dict__ = holder.__dict__ | {"inner": Versioned()}
     assert fingerprint(other) != before
+
+
+class Closed:
+    """Holds a file that a finalizer closes."""
+
+    def __init__(self):
+        self.close = weakref.finalize(self, int)
+
+
+def test_finalizers_of_others_do_not_count():
+    dataset, other = Closed(), Closed()
+    before = fingerprint(dataset)
+
+    weakref.finalize(other, int)
+
+    assert fingerprint(dataset) == before

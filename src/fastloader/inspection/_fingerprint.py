@@ -1,6 +1,7 @@
 """Tells whether an object has changed since workers got their copies of it."""
 
 import threading
+import weakref
 import zlib
 from abc import ABC, abstractmethod
 from collections import deque
@@ -31,7 +32,8 @@ MOST_PIECES = 64  # of one array, evenly spread
 MOST_BYTES = 2 << 20  # of all arrays together: under 1 ms
 SCALARS = (bool, int, float, complex, str, bytes, type(None))
 CONTAINERS = (Mapping, list, tuple, AbstractSet, deque)
-CLOSED = (ModuleType, threading.Thread)  # lead to all that the interpreter holds
+# Lead to all that the interpreter holds, and to a registry of all finalizers, which loaders make, too.
+CLOSED = (ModuleType, threading.Thread, weakref.finalize)
 
 
 class OwnFingerprint(ABC):
