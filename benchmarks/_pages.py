@@ -4,6 +4,8 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from _verdict import why_missing
+
 __all__ = ["baseline_of", "describe_machine", "is_limit", "label_of", "rate_of", "read_results", "tables_of", "write_tables"]  # fmt: skip
 
 _RATES = {
@@ -186,8 +188,8 @@ def _write_measured(
 
 
 def _refusal(label: str, result: Mapping[str, Any], num_columns: int) -> str:
-    reason = str(result["cannot_run"]).replace("|", "/")
-    return f"| {label} | cannot run: {reason} {'| ' * num_columns}|"
+    reason = why_missing(result).replace("|", "/")
+    return f"| {label} | {reason} {'| ' * num_columns}|"
 
 
 def _head(key: str) -> str:

@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 
 from _pages import is_limit, label_of, rate_of, tables_of
+from _verdict import why_missing
 
 __all__ = ["draw"]
 
@@ -70,8 +71,8 @@ def _draw_bars(document: Mapping[str, Any]) -> Figure:
     axes = figure.add_subplot()
     for place, (name, one) in enumerate(rows):
         if "cannot_run" in one or quantity not in one["summary"]:
-            reason = one.get("cannot_run", "nothing to compare")
-            axes.text(0, place, f" cannot run: {reason}"[:90], va="center", color="#777777")
+            reason = why_missing({"cannot_run": "nothing to compare", **one})
+            axes.text(0, place, f" {reason}"[:90], va="center", color="#777777")
             continue
         median, q1, q3 = (one["summary"][quantity][part] for part in ("median", "q1", "q3"))
         colour = _OURS if _is_ours(label_of(name, table)) else _OTHERS

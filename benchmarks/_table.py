@@ -4,6 +4,8 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from _verdict import why_missing
+
 __all__ = ["print_table"]
 
 _COLUMNS = (
@@ -46,7 +48,7 @@ def _print_rows(rows: list[tuple[str, ...]]) -> None:
 
 def _row(name: str, result: Mapping[str, Any]) -> tuple[str, ...]:
     if "cannot_run" in result:
-        return (name, f"cannot run: {result['cannot_run']}")
+        return (name, why_missing(result))
     summary = result["summary"]
 
     def cell(key: str, scale: float = 1.0, form: str = ",.0f") -> str:

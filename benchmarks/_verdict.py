@@ -8,7 +8,7 @@ from typing import Any
 from _homes import Configuration
 from _measurement import BenchmarkError, Measurement, Summary
 
-__all__ = ["FIRST", "make_report"]
+__all__ = ["FIRST", "make_report", "why_missing"]
 
 FIRST = "the first of each table"
 """A baseline: whatever was added first to a table."""
@@ -48,6 +48,8 @@ def make_report(
         results[one.name] = {"group": one.group, "table": one.table, "is_limit": one.is_limit}
         if one.name in reasons:
             results[one.name]["cannot_run"] = reasons[one.name]
+            if one.may_be_given_up and measurements.get(one.name):
+                results[one.name]["is_given_up"] = True
             continue
         runs = [measurement.quantities() for measurement in measurements[one.name]]
         results[one.name] |= {
@@ -78,6 +80,17 @@ def make_report(
     return {
         "baseline": named, "baselines": baselines, "compared": compared, "results": results,
     }  # fmt: skip
+
+
+def why_missing(result: Mapping[str, Any]) -> str:
+    """Say why a configuration has no numbers in a report.
+
+    Args:
+        result: Of the configuration, from a report.
+    """
+    return (
+        f"{'given up' if result.get('is_given_up') else 'cannot run'}: {result['cannot_run']}"
+    )
 
 
 def _rivals(members: Mapping[str, Any], baseline: str | None) -> dict[str, Any]:
