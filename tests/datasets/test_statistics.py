@@ -74,6 +74,35 @@ def test_statistics_equal_numpy(dtype, make):
     assert_equals_numpy(ChannelStatistics.of(make(images)), images)
 
 
+@pytest.mark.parametrize("size", [(8, 8), (37, 41), (127, 127)])
+@pytest.mark.parametrize(
+    ("offset", "spread", "dtype"),
+    [
+        pytest.param(1e4, 1.0, "float32", id="float32"),
+        pytest.param(1e6, 1.0, "float64", id="float64"),
+        pytest.param(-1e9, 1.0, "float64", id="below zero"),
+        pytest.param(1.0, 1e-8, "float64", id="last digits"),
+        pytest.param(1e12, 1e6, "int64", id="int64"),
+    ],
+)
+def test_pixels_that_differ_in_their_last_digits_equal_numpy(offset, spread, dtype, size):
+    values = random_images((23, 2, *size), "float64") / 250
+    images = (values * spread + offset).astype(dtype)
+    several = [ChannelStatistics.of_images(images[n : n + 3]) for n in range(0, 23, 3)]
+
+    assert_equals_numpy(ChannelStatistics.of(list(images)), images)
+    assert_equals_numpy(reduce(ChannelStatistics.merge, several), images)
+
+
+def test_whole_numbers_and_others_are_merged_without_a_loss():
+    whole = random_images((9, 2, 21, 21), np.uint16)
+    others = random_images((9, 2, 21, 21), "float64") + whole.mean()
+
+    both = ChannelStatistics.of_images(whole).merge(ChannelStatistics.of_images(others))
+
+    assert_equals_numpy(both, np.concatenate([whole.astype(np.float64), others]))
+
+
 @pytest.mark.parametrize("size", [(1, 1), (257, 1), (64, 64), (255, 255), (1021, 1021)])
 def test_statistics_equal_numpy_for_any_size(size):
     """Prime numbers of pixels, and images larger than a chunk."""
@@ -125,7 +154,7 @@ def test_a_large_offset_costs_no_digits():
 
     statistics = ChannelStatistics.of(list(noise + 1e9))
 
-    np.testing.assert_allclose(statistics.std, (noise + 1e9).std((0, 2, 3)), rtol=1e-9)
+    np.testing.assert_allclose(statistics.std, (noise + 1e9).std((0, 2, 3)), **TIGHT)
 
 
 def test_bfloat16_images_are_read():

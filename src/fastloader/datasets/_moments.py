@@ -2,10 +2,11 @@
 
 Integers of up to 16 bits are summed exactly: a float64 holds the sum of squares of a tile, and
 Python's integers the rest, so neither the order of the images nor the number of processes
-changes the result by one bit. Everything else takes the mean of each tile first and then the
-squared deviations from it (two passes over values in the CPU's cache), and tiles are merged by
-the formula of Chan, Golub and LeVeque, "Updating Formulae and a Pairwise Algorithm for
-Computing Sample Variances", 1979 (Stanford STAN-CS-79-773).
+changes the result by one bit. Everything else takes the mean of each row of a tile first and then
+the deviations from it (passes over values in the CPU's cache), and rows are merged by the formula of
+Chan, Golub and LeVeque, "Updating Formulae and a Pairwise Algorithm for Computing Sample Variances",
+1979 (Stanford STAN-CS-79-773). Means are kept to twice the digits of a float: where pixels differ
+little from a large value, the rounding of means would otherwise be what is taken for their spread.
 """
 
 import functools
@@ -14,6 +15,7 @@ import operator
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
+from fractions import Fraction
 from typing import Any, TypeAlias, cast
 
 import numpy as np
@@ -61,6 +63,12 @@ class ExactMoments:
         return tuple(s / max(n, 1) for n, s in zip(self.counts, self.sums, strict=True))
 
     @property
+    def remainders(self) -> tuple[float, ...]:
+        """What the means lack, as for `RoundedMoments`."""
+        columns = zip(self.counts, self.sums, self.means, strict=True)
+        return tuple(float(Fraction(s, max(n, 1)) - Fraction(mean)) for n, s, mean in columns)
+
+    @property
     def squares(self) -> tuple[float, ...]:
         """Sum of squared deviations from the mean."""
         columns = zip(self.counts, self.sums, self.sums_of_squares, strict=True)
@@ -75,6 +83,8 @@ class RoundedMoments:
     """Number of pixels of each channel."""
     means: tuple[float, ...]
     """Mean; 0 if there are no pixels."""
+    remainders: tuple[float, ...]
+    """What the means lack, being rounded to one float: their next digits."""
     squares: tuple[float, ...]
     """Sum of squared deviations from the mean."""
 
@@ -145,6 +155,7 @@ def merge_moments(first: Moments, second: Moments) -> Moments:
     columns = zip(
         zip(first.counts, second.counts, strict=True),
         zip(first.means, second.means, strict=True),
+        zip(first.remainders, second.remainders, strict=True),
         zip(first.squares, second.squares, strict=True),
         strict=True,
     )
@@ -176,7 +187,7 @@ def moments_from_dict(values: Any) -> Moments:
             f"Expected channels of 1 pixel or more, but got counts {list(columns[0])}."
         )
     moments = cast("Moments", kind(*columns))
-    if not all(map(math.isfinite, moments.means)) or not all(
+    if not all(map(math.isfinite, moments.means + moments.remainders)) or not all(
         0 <= square < math.inf for square in moments.squares
     ):
         raise StatisticsError(
@@ -202,6 +213,7 @@ def _side_by_side(channels: Sequence[Moments]) -> Moments:
     return RoundedMoments(
         tuple(one.counts[0] for one in channels),
         tuple(one.means[0] for one in channels),
+        tuple(one.remainders[0] for one in channels),
         tuple(one.squares[0] for one in channels),
     )
 
@@ -232,17 +244,21 @@ def _exact(tiles: _Tiles, shape: tuple[int, ...], rows: tuple[int, ...]) -> Exac
 
 
 def _two_pass(tiles: _Tiles, shape: tuple[int, ...], rows: tuple[int, ...]) -> RoundedMoments:
-    """Take means first and then squared deviations; arguments as for `_exact`."""
+    """Take means first and then deviations; arguments as for `_exact`."""
     num_images, num_channels, num_pixels = shape
-    means, squares = np.empty((2, rows[0]))
+    means, remainders, squares = np.empty((3, rows[0]))
     for where, tile in tiles:
-        np.sum(tile, axis=1, out=means[where])
+        _row_sums(tile, means[where])
         means[where] /= rows[1]
         np.subtract(tile, means[where, None], out=tile)
+        _row_sums(tile, remainders[where])  # 0 but for rounding
         _row_squares(tile, squares[where])
+    squares -= remainders**2 / rows[1]
+    np.maximum(squares, 0.0, out=squares)  # or a constant row may fall below by rounding
+    remainders /= rows[1]
     by_channel = [
         part.reshape(num_images, num_channels, -1).swapaxes(0, 1).reshape(num_channels, -1)
-        for part in (means, squares)
+        for part in (means, remainders, squares)
     ]
     sizes = np.full(by_channel[0].shape[1], float(rows[1]))
     merged = [_combine(sizes, *parts) for parts in zip(*by_channel, strict=True)]
@@ -250,15 +266,21 @@ def _two_pass(tiles: _Tiles, shape: tuple[int, ...], rows: tuple[int, ...]) -> R
     return RoundedMoments(counts, *zip(*merged, strict=True))
 
 
-def _combine(counts: _Floats, means: _Floats, squares: _Floats) -> tuple[float, float]:
-    """Return mean and sum of squared deviations of all parts together (Chan et al., 1979)."""
+def _combine(
+    counts: _Floats, means: _Floats, remainders: _Floats, squares: _Floats
+) -> tuple[float, float, float]:
+    """Return mean, remainder and squared deviations of all parts together (Chan et al., 1979)."""
     total = counts.sum()
     if total == 0:
-        return 0.0, 0.0
+        return 0.0, 0.0, 0.0
     # Relative to one of the means, so that a large common offset costs no digits.
-    pivot = means[np.argmax(counts)]
-    mean = pivot + ((means - pivot) * counts).sum() / total
-    return float(mean), float(squares.sum() + (counts * (means - mean) ** 2).sum())
+    pivot = float(means[np.argmax(counts)])
+    deviations = (means - pivot) + remainders
+    shift = float((deviations * counts).sum() / total)
+    mean = pivot + shift
+    rounded = mean - pivot  # the error of a sum (Knuth, 1969)
+    remainder = (pivot - (mean - rounded)) + (shift - rounded)
+    return mean, remainder, float(squares.sum() + (counts * (deviations - shift) ** 2).sum())
 
 
 @functools.lru_cache(maxsize=64)
