@@ -68,6 +68,20 @@ def test_channels_get_mean_0_and_std_1(dtype):
     np.testing.assert_allclose(result.std((0, 2, 3)), 1, atol=1e-5)
 
 
+@pytest.mark.parametrize(("dtype", "offset"), [("uint16", 60_000), ("float32", 1e6)])
+def test_channels_that_vary_little_lose_no_digits(dtype, offset):
+    noise = np.random.default_rng(0).normal(size=(6, 2, 9, 9)) * 3
+    images = (noise + offset + 0.37).astype(dtype)
+    dataset = Standardize(images, ChannelStatistics.of(images))
+
+    result = np.stack([dataset[index] for index in range(len(images))])
+
+    values = images.astype(np.float64)
+    mean, std = (of(values, axis=(0, 2, 3), keepdims=True) for of in (np.mean, np.std))
+    np.testing.assert_allclose(result, (values - mean) / std, rtol=1e-6, atol=1e-6)
+    assert result.dtype == np.float32
+
+
 def test_one_value_for_all_channels():
     images = images_of(np.uint8)
     statistics = ChannelStatistics.of(list(images), channel_axis=None)

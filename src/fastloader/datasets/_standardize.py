@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
 import torch
 
 from fastloader.datasets._fields import Field
@@ -26,7 +27,8 @@ class Standardize(DatasetWrapper):
 
     Images come out as float32, whatever they were: ``(image - mean) / std``. A constant
     channel (see `ChannelStatistics`) carries no signal and becomes 0. Nothing is clipped, and
-    no epsilon is added. A batch is changed at once, with the same result to the last bit.
+    no epsilon is added. Where float32 would not hold pixels or means well enough, float64 is
+    computed with. A batch is changed at once, with the same result to the last bit.
 
     Args:
         dataset: Any map-style or iterable dataset.
@@ -99,7 +101,8 @@ def standardize(images: torch.Tensor, statistics: ChannelStatistics) -> torch.Te
             f"Expected images with {statistics.num_channels} channels on axis {axis}, as the "
             f"statistics have, but got images of shape {tuple(images.shape[1:])}."
         )
-    dtype = torch.float64 if images.dtype in _WIDE else torch.float32
+    is_wide = images.dtype in _WIDE or _means_need_float64(statistics)
+    dtype = torch.float64 if is_wide else torch.float32
     mean, scale = _mean_and_scale(statistics, images.ndim, dtype, images.device)
     if dtype is torch.float64:
         return ((images.to(dtype) - mean) * scale).to(torch.float32)
@@ -112,6 +115,14 @@ def standardize(images: torch.Tensor, statistics: ChannelStatistics) -> torch.Te
         # vector instructions end, and a batch would not equal its samples.
         target.copy_(source).sub_(mean).mul_(scale)
     return out
+
+
+@lru_cache(maxsize=32)
+def _means_need_float64(statistics: ChannelStatistics) -> bool:
+    """Return whether what means lose as float32 would show, for channels that vary little."""
+    mean, std = statistics.mean, statistics.std
+    lost = np.abs(mean - mean.astype(np.float32))
+    return bool((lost[std > 0] > 1e-6 * std[std > 0]).any())
 
 
 @lru_cache(maxsize=32)
