@@ -129,6 +129,17 @@ def test_the_rest_of_a_pass_is_finished_here_if_it_is_short(placement):
     assert not placement.may_finish_here(int(START_SECONDS / 1e-3) + 2)
 
 
+def test_a_pause_of_the_loop_is_not_the_start_of_workers(placement):
+    run(placement, START_SECONDS, here=2e-4, workers=2.6e-4)
+    placement.note(60.0, 0.01)
+    run(placement, 3, here=2e-4, workers=2.6e-4)
+    assert placement.is_settled_here
+
+    run(placement, 3, here=6e-4, workers=2.6e-4)
+
+    assert not placement.is_here
+
+
 @pytest.mark.parametrize("making", [2e-4, 6e-4])
 def test_workers_that_take_long_to_start_are_tried_again_the_later(placement, making):
     run(placement, START_SECONDS, here=2e-4, workers=2.6e-4)

@@ -104,7 +104,7 @@ class Placement:
     def _settle(self) -> None:
         stretch = self._stretch
         if stretch.num_batches == 1:
-            self._start_seconds = max(self._start_seconds, stretch.seconds)
+            self._start_seconds = max(self._start_seconds, stretch.making_seconds)
         if stretch.seconds < SETTLING_SECONDS or stretch.num_batches < SETTLING_BATCHES:
             return
         self._rounds.clear()
