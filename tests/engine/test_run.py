@@ -555,11 +555,30 @@ def test_a_forked_child_leaves_the_workers_alone(open_pool):
 
     child = os.fork()
     if child == 0:
+        run.close()
         pool.close()
         os._exit(0)
     os.waitpid(child, 0)
 
     assert labels_of(batches_of(run)) == list(range(4, 16))
+
+
+def test_a_forked_child_that_goes_on_with_the_run_is_told_whose_it_is(open_pool):
+    run = start(open_pool(Images(64)), in_fours(64))
+    next(run)
+
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            batches_of(run)
+        except RuntimeError as error:
+            status = 0 if f"belongs to process {os.getppid()}" in str(error) else 2
+        finally:
+            os._exit(status)
+
+    assert os.waitpid(child, 0)[1] == 0
+    assert labels_of(batches_of(run)) == list(range(4, 64))
 
 
 def test_batches_may_be_dropped_by_other_threads(open_pool):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from fastloader import FastLoader
 from fastloader.stats import count_batch_bytes, count_samples
 
 
@@ -50,3 +51,43 @@ class Fields:
 def test_a_batch_is_measured(batch, num_samples, num_bytes):
     assert count_samples(batch, otherwise=9) == num_samples
     assert count_batch_bytes(batch) == num_bytes
+
+
+def deep():
+    batch = [torch.zeros(3)]
+    for _ in range(5000):
+        batch = [batch]
+    return batch
+
+
+def inside_itself():
+    nodes = [torch.zeros(3), {}]
+    nodes[1]["nodes"] = nodes
+    return nodes
+
+
+def in_first_place():
+    batch = []
+    batch.append(batch)
+    return batch
+
+
+@pytest.mark.parametrize(
+    ("make", "num_samples", "num_bytes"),
+    [(deep, 3, 12), (inside_itself, 3, 12), (in_first_place, 9, 0)],
+)
+def test_a_batch_of_any_depth_is_measured_once(make, num_samples, num_bytes):
+    batch = make()
+
+    assert count_samples(batch, otherwise=9) == num_samples
+    assert count_batch_bytes(batch) == num_bytes
+
+
+@pytest.mark.multiprocess
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_a_batch_that_holds_itself_is_delivered(num_workers):
+    loader = FastLoader([inside_itself()], 1, num_workers=num_workers, collate_fn=list)
+
+    ((nodes,),) = loader
+
+    assert nodes[1]["nodes"] is nodes

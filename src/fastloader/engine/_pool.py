@@ -61,8 +61,8 @@ class WorkerPool:
 
     With `PoolOptions.num_first` they are few at first, and `staffing` tells when to `resize`.
 
-    **Processes:** belongs to the process that made it; in a forked child every method that
-    ends or speaks to workers does nothing.
+    **Processes:** belongs to the process that made it; in a forked child the methods that end
+    workers or their tasks do nothing, and those that speak to them or listen raise an error.
     """
 
     def __init__(self, plan: FetchPlan, options: PoolOptions) -> None:
@@ -159,7 +159,12 @@ class WorkerPool:
         self._tell_run(self._runs + 1)
 
     def send(self, worker: int, *orders: Order) -> None:
-        """Send orders; never waits. To a dead worker nothing is sent."""
+        """Send orders; never waits. To a dead worker nothing is sent.
+
+        Raises:
+            RuntimeError: In a child that was forked from the process of this pool.
+        """
+        self._check_owner()
         member = self._members[worker]
         try:
             member.sender.send(*map(encode_order, orders))
@@ -169,7 +174,12 @@ class WorkerPool:
             self._watch_for_room(member)
 
     def wait(self, timeout_seconds: float | None) -> list[Event]:
-        """Return what workers sent, and who died, after at most `timeout_seconds`."""
+        """Return what workers sent, and who died, after at most `timeout_seconds`.
+
+        Raises:
+            RuntimeError: In a child that was forked from the process of this pool.
+        """
+        self._check_owner()
         events: list[Event] = []
         for key, _ in self._selector.select(timeout_seconds):
             role, member = key.data
@@ -224,7 +234,7 @@ class WorkerPool:
 
     def close(self) -> None:
         """End all workers, in under half a second; harmless when repeated."""
-        if self._is_closed or os.getpid() != self._owner_pid:
+        if self._is_closed or self._is_inherited():
             return
         self._is_closed = True
         self.cancel_run()
@@ -242,7 +252,7 @@ class WorkerPool:
 
     def end(self) -> None:
         """End the workers at the exit of the process, which needs nothing else of the pool."""
-        if not self._is_closed and os.getpid() == self._owner_pid:
+        if not (self._is_closed or self._is_inherited()):
             members = [*self._leaving, *self._members]
             end_processes(members, members, END_SECONDS)
 
@@ -258,7 +268,20 @@ class WorkerPool:
         self._selector.register(sentinel, selectors.EVENT_READ, ("sentinel", member))
         return member
 
+    def _is_inherited(self) -> bool:
+        return os.getpid() != self._owner_pid
+
+    def _check_owner(self) -> None:
+        # What a forked child took from the pipes or put into them, its parent would miss or get.
+        if self._is_inherited():
+            raise RuntimeError(
+                f"This iterator belongs to process {self._owner_pid}, which process {os.getpid()} "
+                "was forked from: make another one here, with iter(loader)."
+            )
+
     def _tell_run(self, run: int) -> None:
+        if self._is_inherited():
+            return  # the workers are at work for the parent
         self._control[:RUN_BYTES] = run.to_bytes(RUN_BYTES, "little", signed=True)
 
     def _received(self, member: Member) -> Iterator[WorkerReply]:

@@ -1,7 +1,7 @@
 """How many samples and bytes a batch of any structure holds, as far as it shows."""
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,11 @@ def count_samples(batch: Batch, otherwise: int) -> int:
         otherwise: Returned where no array is found.
     """
     part = batch
+    passed: dict[int, Any] = {}  # what leads back to itself leads to no array
     while not isinstance(part, torch.Tensor | np.ndarray):
+        if id(part) in passed:
+            return otherwise
+        passed[id(part)] = part
         if isinstance(part, list | tuple) and part:
             if isinstance(part[0], str | bytes):
                 return len(part)
@@ -36,16 +40,25 @@ def count_batch_bytes(batch: Batch) -> int:
     """Return the bytes of all tensors and arrays in a batch; of what hides them, none.
 
     Args:
-        batch: Any nesting of mappings, lists, tuples and dataclasses.
+        batch: Any nesting of mappings, lists, tuples and dataclasses; a container that is in it
+            several times counts once.
     """
-    if isinstance(batch, torch.Tensor):
-        return batch.nbytes if batch.layout is torch.strided else 0
-    if isinstance(batch, np.ndarray):
-        return batch.nbytes
-    return sum(map(count_batch_bytes, _parts_of(batch)))
+    num_bytes = 0
+    waiting: list[Any] = [batch]  # not by recursion: it may be of any depth
+    passed: dict[int, Any] = {}  # parts may hold themselves
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, torch.Tensor):
+            num_bytes += part.nbytes if part.layout is torch.strided else 0
+        elif isinstance(part, np.ndarray):
+            num_bytes += part.nbytes
+        elif (parts := _parts_of(part)) and id(part) not in passed:
+            passed[id(part)] = part
+            waiting.extend(parts)
+    return num_bytes
 
 
-def _parts_of(batch: Any) -> Iterable[Any]:
+def _parts_of(batch: Any) -> Collection[Any]:
     if isinstance(batch, Mapping):
         return batch.values()
     if isinstance(batch, list | tuple):
