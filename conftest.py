@@ -46,7 +46,7 @@ _pages = Sybil(
         SkipParser(),
     ],
     path=str(_ROOT),
-    patterns=["README.md", "docs/**/*.md"],
+    patterns=["README.md", "docs/*.md", "docs/**/*.md"],
     excludes=["docs/_build/**", "docs/notebooks/**"],  # building the documentation runs those
     fixtures=_FIXTURES,
 )
