@@ -7,7 +7,7 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import EngFormatter
+from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, NullFormatter
 
 from _pages import is_limit, label_of, rate_of, tables_of
 from _verdict import why_missing
@@ -15,6 +15,7 @@ from _verdict import why_missing
 __all__ = ["draw"]
 
 _OURS, _OTHERS, _LIMIT = "#0b6e4f", "#9aa5b1", "#c1440e"
+_THOUSANDS = EngFormatter(sep="")
 _COLOURS = (
     "#9aa5b1",
     "#3b7dd8",
@@ -55,7 +56,8 @@ def _unit(quantity: str) -> str:
         return f"samples per second{f', {kind}' if kind else ''}"
     if quantity == "bytes_per_second":
         return "bytes per second"
-    return f"{quantity.removesuffix('_seconds').replace('_', ' ')}, seconds (less is better)"
+    unit = ", seconds" if quantity.endswith("_seconds") else ""
+    return f"{quantity.removesuffix('_seconds').replace('_', ' ')}{unit} (less is better)"
 
 
 def _is_ours(label: str) -> bool:
@@ -88,7 +90,7 @@ def _draw_bars(document: Mapping[str, Any]) -> Figure:
     axes.set_xlabel(_unit(quantity))
     axes.set_xlim(0, axes.get_xlim()[1] * 1.12)
     if axes.get_xlim()[1] >= 1000:
-        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+        axes.xaxis.set_major_formatter(_THOUSANDS)
     _tidy(axes)
     return figure
 
@@ -132,7 +134,7 @@ def _draw_dots(document: Mapping[str, Any]) -> Figure:
                 xs, ys, xerr=[lows, highs], linestyle="none", label=label, markersize=6,
                 marker=marker, color=colour, elinewidth=1, alpha=0.9,
             )  # fmt: skip
-    axes.set_xscale("log")
+    _count_by_factors(axes)
     for row, (_, members) in enumerate(tables.items()):
         reasons = [one["cannot_run"] for one in members.values() if "cannot_run" in one]
         if len(reasons) == len(members):
@@ -147,6 +149,18 @@ def _draw_dots(document: Mapping[str, Any]) -> Figure:
     axes.grid(axis="y", color="#eeeeee")
     _tidy(axes)
     return figure
+
+
+def _count_by_factors(axes: Axes) -> None:
+    """Make the axis of values logarithmic, with numbers as they are written."""
+    axes.set_xscale("log")
+    low, high = axes.get_xlim()
+    is_short = high < 50 * low  # powers of ten alone would be one or two
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if is_short else (1,)))
+    axes.xaxis.set_major_formatter(
+        FuncFormatter(lambda value, _place: f"{value:g}" if value < 1000 else _THOUSANDS(value))
+    )
+    axes.xaxis.set_minor_formatter(NullFormatter())
 
 
 def _tidy(axes: Axes) -> None:

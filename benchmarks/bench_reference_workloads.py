@@ -14,7 +14,7 @@ Method: tune, the making of loaders and 5 s of epochs in which automatic workers
     run again. It prints the share of the best fixed number of processes, with nothing else
     changed, too: automatic settings choose no more than that number.
 Result: `x baseline` of at least 0.9 means within 10 % of the best, 1 or more no later than stock.
-Losing cases: the first epoch of cheap samples, as a loader takes longer to make than stock's.
+Losing cases: the first epoch of cheap samples, if it has few batches: a loader takes longer to make than stock's.
 Command: python benchmarks/bench_reference_workloads.py --runs 15 --json reference_workloads.json
 """
 
