@@ -82,6 +82,15 @@ def test_channels_that_vary_little_lose_no_digits(dtype, offset):
     assert result.dtype == np.float32
 
 
+def test_means_beyond_float32_are_taken_off():
+    images = np.array([1e60, 3e60]).reshape(2, 1, 1, 1)
+
+    statistics = ChannelStatistics.of(images)
+
+    assert standardize(torch.from_numpy(images), statistics).flatten().tolist() == [-1.0, 1.0]
+    assert standardize(torch.zeros(1, 1, 1, 1), statistics).item() == -2.0
+
+
 def test_one_value_for_all_channels():
     images = images_of(np.uint8)
     statistics = ChannelStatistics.of(list(images), channel_axis=None)

@@ -121,7 +121,8 @@ def standardize(images: torch.Tensor, statistics: ChannelStatistics) -> torch.Te
 def _means_need_float64(statistics: ChannelStatistics) -> bool:
     """Return whether what means lose as float32 would show, for channels that vary little."""
     mean, std = statistics.mean, statistics.std
-    lost = np.abs(mean - mean.astype(np.float32))
+    with np.errstate(over="ignore"):
+        lost = np.abs(mean - mean.astype(np.float32))
     return bool((lost[std > 0] > 1e-6 * std[std > 0]).any())
 
 
