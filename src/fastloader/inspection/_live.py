@@ -1,9 +1,11 @@
 """What may change in a dataset while workers hold copies of it, wherever it is wrapped."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 __all__ = ["is_training", "knows", "load_live_state", "read_live_state", "tell"]
+
+_NAME_OF_NOTHING = "no_dataset_has_this"
 
 
 def read_live_state(dataset: Any) -> Any:
@@ -18,8 +20,8 @@ def read_live_state(dataset: Any) -> Any:
     Returns:
         What `LiveDataset.live_state` returns; a tuple of these; None where there is none.
     """
-    read = getattr(dataset, "live_state", None)
-    if callable(read):
+    read = _method_of(dataset, "live_state")
+    if read is not None:
         return read()
     states = tuple(read_live_state(inner) for inner in _inner_datasets(dataset))
     return states if any(state is not None for state in states) else None
@@ -34,8 +36,8 @@ def load_live_state(dataset: Any, state: Any) -> None:
     """
     if state is None:
         return
-    load = getattr(dataset, "load_live_state", None)
-    if callable(load):
+    load = _method_of(dataset, "load_live_state")
+    if load is not None:
         load(state)
         return
     for inner, inner_state in zip(_inner_datasets(dataset), state, strict=True):
@@ -49,7 +51,7 @@ def knows(dataset: Any, method: str) -> bool:
         dataset: Any dataset.
         method: Name of the method.
     """
-    if callable(getattr(dataset, method, None)):
+    if _method_of(dataset, method) is not None:
         return True
     return any(knows(inner, method) for inner in _inner_datasets(dataset))
 
@@ -73,12 +75,20 @@ def tell(dataset: Any, method: str, value: Any) -> None:
         method: Name of a method with one argument.
         value: The argument.
     """
-    call = getattr(dataset, method, None)
-    if callable(call):
+    call = _method_of(dataset, method)
+    if call is not None:
         call(value)
         return
     for inner in _inner_datasets(dataset):
         tell(inner, method, value)
+
+
+def _method_of(dataset: Any, name: str) -> Callable[..., Any] | None:
+    method = getattr(dataset, name, None)
+    if not callable(method):
+        return None
+    # Stand-ins (as of `unittest.mock`) have a method of any name, which means nothing.
+    return None if hasattr(dataset, _NAME_OF_NOTHING) else method
 
 
 def _inner_datasets(dataset: Any) -> list[Any]:
