@@ -20,6 +20,22 @@ SIZE = LARGE_BYTES + 12345
 
 
 def made(size=SIZE):
+    """Return an array that the C library has mapped, if it is large.
+
+    What tests before have freed may serve for a few arrays, which are then not mapped.
+    """
+    array, others = _random(size), []
+    while (
+        size >= LARGE_BYTES
+        and len(others) < 20
+        and not module._is_mapped_by_malloc(array.ctypes.data, list(read_spans()))
+    ):
+        others.append(array)
+        array = _random(size)
+    return array
+
+
+def _random(size):
     return np.random.default_rng(0).integers(0, 256, size, np.uint8)
 
 
