@@ -73,7 +73,10 @@ def cuda(monkeypatch):
     monkeypatch.setattr(torch.cuda, "check_error", lambda error: None)
     monkeypatch.setattr(torch.cuda, "device", lambda _device: threading.Lock())
     monkeypatch.setattr(torch.cuda, "Event", lambda: Event(fake))
-    return fake
+    before = set(threading.enumerate())
+    yield fake
+    for thread in set(threading.enumerate()) - before:
+        thread.join()  # one that locks holds the memory, which is to be unlocked by the stand-in
 
 
 def data(size_bytes=8 << 20):
