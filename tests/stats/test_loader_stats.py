@@ -345,6 +345,21 @@ def test_skipped_samples_are_counted():
     assert loader.stats.snapshot().num_skipped_samples == 1
 
 
+@pytest.mark.parametrize("first_broken", [4, 8])
+def test_batches_that_are_left_out_whole_count_no_samples(first_broken):
+    class Broken(Sleepy):
+        def __getitem__(self, index):
+            if index >= first_broken:
+                raise ValueError("broken")
+            return index
+
+    loader = FastLoader(Broken(10, 0), 4, num_workers=0, on_error="skip")
+
+    list(loader)
+
+    assert loader.stats.snapshot().num_samples == first_broken
+
+
 def test_loggers_get_numbers_by_name():
     loader = FastLoader(Sleepy(4, 0), 2, num_workers=2, workers="threads")
 

@@ -44,6 +44,8 @@ def find_lost_keys(samples: Sequence[Sample], indices: Sequence[Any]) -> str | N
     first = samples[0]
     if type(first) in _LEAVES:
         return None
+    if type(first) is tuple:  # as most are; to ask for an abstract class takes longer
+        return _lost_inside(samples, indices)
     if isinstance(first, Mapping):
         size = len(first)
         if set(map(type, samples)) == {dict}:
@@ -57,8 +59,8 @@ def find_lost_keys(samples: Sequence[Sample], indices: Sequence[Any]) -> str | N
 
 def _lost_inside(samples: Sequence[Any], indices: Sequence[Any]) -> str | None:
     first = samples[0]
-    for step, part in first.items() if isinstance(first, Mapping) else enumerate(first):
-        # Most are of the first ones, and to ask for an abstract class takes ten times as long.
+    has_keys = type(first) is not tuple and isinstance(first, Mapping)
+    for step, part in first.items() if has_keys else enumerate(first):
         if type(part) in _LEAVES or not isinstance(part, Mapping | list | tuple):
             continue
         try:

@@ -229,6 +229,7 @@ class _Opening(NamedTuple):
                 copy_seconds=copy_seconds,
                 sources=_source_counter(loader, begun.position),
                 batch_size=batch_size,
+                last_indices=begun.position.last_indices,
             ),
             count=_sample_counter(loader) if batch_size is None else None,
             renew=partial(_renewed, loader),

@@ -102,10 +102,10 @@ class LoaderIterator(BaseIterator):
             indices = self._advance(to_end=False)
             # As PassTally.note does it, without the call; here and below.
             tally = self._tally
-            if self._count is None:
-                tally.last_indices = indices
-            elif (num_samples := self._count(indices, batch)) != tally.usual_samples:
-                tally.note_unusual(num_samples)
+            if self._count is not None:
+                num_samples = self._count(indices, batch)
+                if num_samples != tally.usual_samples:
+                    tally.note_unusual(num_samples)
             self._num_yielded += 1
             if self._reported_length is not None and self._num_yielded > self._reported_length:
                 self._warn_of_length(self._reported_length)

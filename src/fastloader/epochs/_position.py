@@ -2,7 +2,7 @@
 
 import pickle
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sized
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,6 +43,10 @@ class EpochPosition(ABC):
             sampler_state: Of the sampler at the end of its order, pickled.
         """
 
+    def last_indices(self) -> Sized | None:
+        """Return what was asked for with the batch that the consumer got last, if that is known."""
+        return None
+
 
 @dataclass(frozen=True)
 class Origin:
@@ -82,15 +86,17 @@ class MapPosition(EpochPosition):
     ) -> None:
         super().__init__(epoch, start, num_batches=num_batches)
         self.origin = origin
-        self._state: bytes | None = None
+        state = None
         if sampler_state is not None:
-            self._state = pickle.dumps(sampler_state, pickle.HIGHEST_PROTOCOL)
-        self._beyond: dict[int, bytes | None] = dict.fromkeys(done, self._state)
+            state = pickle.dumps(sampler_state, pickle.HIGHEST_PROTOCOL)
+        self._last = Delivery(num_batches - 1, None, 0, False, state, None)
+        self._beyond = {number: self._last._replace(number=number) for number in done}
 
     @property
     def sampler_state(self) -> Any:
         """What the ``state_dict`` of the sampler returned at this place; None without one."""
-        return None if self._state is None else pickle.loads(self._state)  # noqa: S301 - of this process
+        state = self._last.sampler_state
+        return None if state is None else pickle.loads(state)  # noqa: S301 - of this process
 
     @property
     def done(self) -> list[int]:
@@ -100,18 +106,26 @@ class MapPosition(EpochPosition):
     def advance(self, delivery: Delivery) -> None:
         """Note that the consumer is past a batch, in order or not."""
         if delivery.number == self.num_batches and not self._beyond:
-            self._state = delivery.sampler_state
+            self._last = delivery
             self.num_batches += 1
             return
-        self._beyond[delivery.number] = delivery.sampler_state
+        self._beyond[delivery.number] = delivery
         while self.num_batches in self._beyond:
-            self._state = self._beyond.pop(self.num_batches)
+            self._last = self._beyond.pop(self.num_batches)
             self.num_batches += 1
 
     def finish(self, sampler_state: bytes | None) -> None:
         """Note that the consumer has seen the end of the epoch."""
         self.is_finished = True
-        self._state = sampler_state
+        self._last = self._last._replace(sampler_state=sampler_state)
+
+    def last_indices(self) -> Sized | None:
+        """Return the indices of the last batch; None where its samples were all left out.
+
+        Of batches that came in order.
+        """
+        last = self._last
+        return last.indices if last.has_batch else None
 
 
 class StreamPosition(EpochPosition):

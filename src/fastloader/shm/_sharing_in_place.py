@@ -57,10 +57,9 @@ def write_sharing(file: MemoryFile, start_bytes: int, content: memoryview) -> No
 
     Objects over the content, and addresses in it, stay valid and see the same bytes. What this
     process writes to them later stays its own, as what others write to the file's pages that
-    they have mapped privately stays theirs. Safe is memory for one array that the C library
-    took from the
-    system, while no other thread runs and nothing else can write to it, as a device might.
-    Otherwise the bytes are in memory twice from now on, and why is logged.
+    they have mapped privately stays theirs. It is safe for memory of one array that the C library
+    took from the system, while no other thread runs and nothing else can write to it, as a device
+    might. Otherwise the bytes are in memory twice from now on, and why is logged.
 
     Args:
         file: Long enough; must not shrink or be written to again.

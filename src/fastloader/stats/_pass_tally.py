@@ -27,8 +27,7 @@ class PassTally:
     """Times, samples and bytes of the batches of one pass.
 
     A batch costs two readings of the clock, one number at the end of a list, one in an attribute
-    and a look whether it has as many samples as the first one, where only the last may have others
-    not even that. Whoever is called for each batch writes them itself, as `note` does, since a call
+    and, where others than the last may have fewer samples, a look at how many it has. Whoever is called for each batch writes them itself, as `note` does, since a call
     would cost a fifth as much again; what is left is done a thousand batches at once, or when somebody
     asks.
 
@@ -47,6 +46,8 @@ class PassTally:
         sources: Tells what each source of a mixture has given in the pass, by name.
         batch_size: Samples in each batch but the last; None where others may differ, too, and each is
             noted.
+        last_indices: Tells those of the latest batch, which may be the last; asked only if there is a
+            `batch_size`.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class PassTally:
         copy_seconds: deque[float] | None = None,
         sources: Callable[[], Mapping[str, SourceCount]] = dict,
         batch_size: int | None = None,
+        last_indices: Callable[[], Sized | None] = lambda: None,
     ) -> None:
         self.waits: list[float] = []
         """Seconds in ``next`` of each batch, appended to; taken away by `look`."""
@@ -69,8 +71,6 @@ class PassTally:
         """When the latest batch came, by `time.perf_counter`."""
         self.usual_samples = batch_size or 0
         """In a batch: as many as in the first. Batches with others are told by `note_unusual`."""
-        self.last_indices: Sized | None = None
-        """Of the latest batch, which may be the last; only where there is a `batch_size`."""
         self.next_look = AT_ONCE
         """By `time.perf_counter`; `look` is called for the first batch that comes later."""
         self._copy_seconds = copy_seconds
@@ -88,6 +88,7 @@ class PassTally:
         self._watch = watch or MemoryWatch()
         self._num_folded = 0
         self._unusual_samples = 0
+        self._last_indices = last_indices if batch_size else None
         self._num_to_measure = LOOKED_AT_ONCE
         self._steady_began: float | None = None
         self._num_unsteady_samples = 0
@@ -167,7 +168,7 @@ class PassTally:
         What is noted is summed up when somebody asks: short passes would feel it at their end.
         """
         self.queue = QueueState
-        self._unusual_samples, self.last_indices = self._count_unusual(), None
+        self._unusual_samples, self._last_indices = self._count_unusual(), None
         if self._counters is not None:
             self._counters = self._counters.copy()  # workers may have other passes to make
         on_close, self._on_close = self._on_close, None
@@ -212,7 +213,8 @@ class PassTally:
 
     def _count_unusual(self) -> int:
         """Return how many more samples there are than if all batches were like the first."""
-        last = self.last_indices
+        ask = self._last_indices
+        last = None if ask is None else ask()
         return self._unusual_samples + (0 if last is None else len(last) - self.usual_samples)
 
     def _add_workers(self, totals: Totals, elapsed_seconds: float) -> None:

@@ -137,6 +137,7 @@ class LoaderStats:
         copy_seconds: deque[float] | None = None,
         sources: Callable[[], Mapping[str, SourceCount]] = dict,
         batch_size: int | None = None,
+        last_indices: Callable[[], Sized | None] = lambda: None,
     ) -> PassTally:
         """Return what takes the notes of a pass, to be closed at its end; for loaders.
 
@@ -148,6 +149,7 @@ class LoaderStats:
             copy_seconds: From `copy_seconds_of_pass`.
             sources: Tells what each source of a mixture has given in the pass, by name.
             batch_size: Samples in each batch but the last; None where others may differ, too.
+            last_indices: Tells those of the latest batch; asked only if there is a `batch_size`.
         """
         with self._lock:
             latest = self._latest
@@ -162,6 +164,7 @@ class LoaderStats:
                 copy_seconds=copy_seconds,
                 sources=sources,
                 batch_size=batch_size,
+                last_indices=last_indices,
             )
             self._under_way.append(tally)
             self._latest = tally
