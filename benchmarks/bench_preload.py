@@ -210,8 +210,9 @@ def memory_files_bytes() -> int:
     opened = [
         descriptor for descriptor in Path("/proc/self/fd").iterdir() if descriptor.exists()
     ]
-    files = [one for one in opened if one.readlink().name.startswith("memfd:")]
-    return sum(one.stat().st_blocks * 512 for one in files)
+    files = [one.stat() for one in opened if one.readlink().name.startswith("memfd:")]
+    # Several descriptors may be of one file.
+    return sum({file.st_ino: file.st_blocks * 512 for file in files}.values())
 
 
 def main() -> None:
