@@ -26,7 +26,7 @@ class ByHand(Dataset[tuple[torch.Tensor, int]]):
     """Images as float32 tensors ``(C, H, W)`` and the number of their label.
 
     Files are opened in each process when it first asks for an image, since connections and file
-    handles do not survive a fork.
+    handles do not survive a fork, nor can they be pickled.
     """
 
     def __init__(self, images: Images) -> None:
@@ -36,6 +36,15 @@ class ByHand(Dataset[tuple[torch.Tensor, int]]):
         self._labels = [self.classes.index(label) for label in labels]
         self._read: Read | None = None
         self._pid = 0
+
+    @property
+    def start_method(self) -> str | None:
+        """How workers that read images must be started, if not as usual."""
+        # Its threads are not there in a forked child, which waits for them for ever or crashes.
+        return "forkserver" if self.images.format_name == "Lance" else None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_read": None}
 
     def __len__(self) -> int:
         return len(self._labels)

@@ -62,7 +62,12 @@ def make_loader(loader: str, dataset: Any, num_workers: int | None) -> Any:
     if loader == "FastLoader":
         chosen: dict[str, Any] = {} if num_workers is None else {"num_workers": num_workers}
         return FastLoader(dataset, BATCH_SIZE, shuffle=True, **chosen)
-    tuned: dict[str, Any] = {"persistent_workers": True, "prefetch_factor": 4}
+    opened = dataset.dataset if isinstance(dataset, Subset) else dataset
+    tuned: dict[str, Any] = {
+        "persistent_workers": True,
+        "prefetch_factor": 4,
+        "multiprocessing_context": opened.start_method if isinstance(opened, ByHand) else None,
+    }
     return DataLoader(
         dataset,
         BATCH_SIZE,
