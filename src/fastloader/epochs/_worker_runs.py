@@ -167,10 +167,7 @@ class WorkerRuns:
             device: Where they are copied to, if anywhere.
             counters: Takes what happens.
         """
-
-        def open_run(order: Iterator[Drawn]) -> _ProcessRun:
-            return self._open(loader, plan, maker, begun, deliveries, device, counters, order)
-
+        open_run = partial(self._open, loader, plan, maker, begun, deliveries, device, counters)
         return PassWorkers(open_run, self.keeper)
 
     def _open(

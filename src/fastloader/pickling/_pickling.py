@@ -66,8 +66,9 @@ class _Reducers:
     def __init__(
         self,
         file: io.BytesIO,
-        buffer_callback: Callable[[pickle.PickleBuffer], Any] | None,
-        inherited: list[object] | None,
+        *,
+        buffer_callback: Callable[[pickle.PickleBuffer], Any] | None = None,
+        inherited: list[object] | None = None,
     ) -> None:
         super().__init__(file, _PROTOCOL, buffer_callback=buffer_callback)  # type: ignore[call-arg]
         self._inherited = inherited
@@ -104,15 +105,6 @@ class ByReferencePickler(_Reducers, pickle.Pickler):
             are pickled as `multiprocessing` does, which fails unless a process is starting.
     """
 
-    def __init__(
-        self,
-        file: io.BytesIO,
-        *,
-        buffer_callback: Callable[[pickle.PickleBuffer], Any] | None = None,
-        inherited: list[object] | None = None,
-    ) -> None:
-        super().__init__(file, buffer_callback, inherited)
-
     def reducer_override(self, obj: object, /) -> Any:
         """Return how `obj` travels, or NotImplemented for pickle's own way.
 
@@ -136,15 +128,6 @@ class ByValuePickler(_Reducers, cloudpickle.Pickler):  # type: ignore[misc]
         buffer_callback: As for `ByReferencePickler`.
         inherited: As for `ByReferencePickler`.
     """
-
-    def __init__(
-        self,
-        file: io.BytesIO,
-        *,
-        buffer_callback: Callable[[pickle.PickleBuffer], Any] | None = None,
-        inherited: list[object] | None = None,
-    ) -> None:
-        super().__init__(file, buffer_callback, inherited)
 
     def reducer_override(self, obj: object, /) -> Any:
         """Return how `obj` travels, or NotImplemented for pickle's own way.
