@@ -5,6 +5,7 @@ import mmap
 import os
 import sys
 from collections.abc import Callable
+from functools import cache
 from typing import NamedTuple
 
 from fastloader.errors import SharedMemoryError
@@ -63,15 +64,16 @@ def mapping_over(
         start_bytes: As for `map_over`.
         private: Whether what this process writes stays its own, copied page by page.
     """
-    libc = ctypes.PyDLL(None, use_errno=True)
-    libc.mmap.restype = ctypes.c_void_p
-    libc.mmap.argtypes = [
-        ctypes.c_void_p,
-        ctypes.c_size_t,
-        *[ctypes.c_int] * 3,
-        ctypes.c_int64,
-    ]
     flags = (mmap.MAP_PRIVATE if private else mmap.MAP_SHARED) | _MAP_FIXED
     access = mmap.PROT_READ | mmap.PROT_WRITE
     place = (access, flags, file.fileno(), start_bytes)
-    return Call(libc.mmap, (address, num_bytes, *place), address)
+    return Call(_mmap(), (address, num_bytes, *place), address)
+
+
+@cache
+def _mmap() -> Callable[..., object]:
+    function = ctypes.PyDLL(None, use_errno=True).mmap
+    function.restype = ctypes.c_void_p
+    numbers = [ctypes.c_int] * 3
+    function.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *numbers, ctypes.c_int64]
+    return function

@@ -3,7 +3,8 @@
 import ctypes
 import logging
 import mmap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -95,9 +96,14 @@ def write_sharing(file: MemoryFile, start_bytes: int, content: memoryview) -> No
 
 
 def _comparison(address: int, copy: int, num_bytes: int) -> Call:
-    memcmp = ctypes.PyDLL(None).memcmp
-    memcmp.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
-    return Call(memcmp, (address, copy, num_bytes), 0)
+    return Call(_memcmp(), (address, copy, num_bytes), 0)
+
+
+@cache
+def _memcmp() -> Callable[..., object]:
+    function = ctypes.PyDLL(None).memcmp
+    function.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
+    return function
 
 
 def _pieces(part: _Part) -> Iterator[tuple[int, int]]:
