@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from fastloader.engine._fetch import FetchPlan
 from fastloader.engine._owned_generators import OwnedGenerators
+from fastloader.engine._process_state import ProcessState
 from fastloader.engine._variables import collect_variables, restore_variables
 from fastloader.errors import UnpicklableError
 from fastloader.pickling._main_script import main_without_file_hidden
@@ -59,6 +60,8 @@ class Launch:
     """Those that the dataset holds itself."""
     variables: Mapping[str, object] = field(default_factory=dict)
     """Global variables of the user's code, where a fork would have taken them along."""
+    state: ProcessState | None = None
+    """Of the consumer, where a fork would have taken it along."""
 
     def find_generators(self) -> OwnedGenerators | None:
         """Return the generators of a plan that is inherited, to be given to a forked worker.
@@ -77,6 +80,8 @@ class Launch:
             return
         mapping = memoryview(self.file.map(private=True))
         parts = [mapping[place] for place in self.places]
+        if self.state is not None:
+            self.state.restore()
         with providing_memory_files(self.memory_files):
             loaded = loads_from_parent(parts[0], buffers=parts[1:], inherited=self.inherited)
         restore_variables(self.variables)
@@ -120,6 +125,7 @@ def pickled_launch(
         inherited=tuple(inherited),
         memory_files=tuple(memory_files),
         variables=collect_variables(_called(plan, worker_init_fn)) if stands_for_fork else {},
+        state=ProcessState.read() if stands_for_fork else None,
     )
 
 
