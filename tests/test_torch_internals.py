@@ -1,6 +1,7 @@
 """What this package relies on in torch's private names."""
 
 import threading
+import time
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 from fastloader._torch_internals import (
     BaseIterator,
     WatchedWorkerInfo,
+    batches_under_way,
     collate,
     default_collate_fn_map,
     forget_scaled_step,
@@ -154,3 +156,17 @@ def test_a_scaler_may_begin_a_step_anew():
     scaler.unscale_(optimizer)
     with pytest.raises(RuntimeError, match="already been called"):
         scaler.unscale_(optimizer)
+
+
+@pytest.mark.multiprocess
+def test_torchs_iterators_tell_what_their_workers_have_under_way():
+    iterator = iter(DataLoader(range(40), 2, num_workers=2, prefetch_factor=3))
+    next(iterator)
+    deadline = time.monotonic() + 5
+    while batches_under_way(iterator)[1] < 6 and time.monotonic() < deadline:
+        time.sleep(0.01)
+
+    assert batches_under_way(iterator) == (6, 6)
+    assert len(list(iterator)) == 19
+    assert batches_under_way(iterator) == (0, 0)
+    assert batches_under_way(iter(DataLoader(range(4)))) == (0, 0)

@@ -4,7 +4,6 @@ import inspect
 import logging
 import time
 from collections.abc import Callable, Iterable
-from functools import partial
 from multiprocessing.context import BaseContext
 from typing import Any, Literal, Never, TypeVar
 
@@ -44,8 +43,7 @@ from fastloader.settings._given import (
 from fastloader.settings._settings import Auto, LoaderSettings, Transport, Workers
 from fastloader.settings._suggestion import find_suggestion
 from fastloader.settings._traits import describe_dataset
-from fastloader.stats import LoaderStats, timed
-from fastloader.streams._queue_state import QueueState
+from fastloader.stats import LoaderStats, queue_of, timed
 
 __all__ = ["FastLoader"]
 
@@ -348,12 +346,11 @@ class FastLoader(ResumableLoader[T_co]):
         began = time.perf_counter()
         self._stats.note_fallback(reason)
         num_ahead = self.num_workers * (self.prefetch_factor or 1)
+        iterator = super().__iter__()
         return timed(
-            super().__iter__(),
+            iterator,
             self._stats.begin_pass(
-                began,
-                num_warm_up=num_ahead,
-                queue=partial(QueueState, most_in_dev_shm=num_ahead),
+                began, num_warm_up=num_ahead, queue=queue_of(iterator, num_ahead)
             ),
             num_samples=1 if self.batch_sampler is None else None,
         )

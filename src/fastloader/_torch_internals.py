@@ -18,6 +18,7 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 __all__ = [
     "BaseIterator",
     "WatchedWorkerInfo",
+    "batches_under_way",
     "collate",
     "default_collate_fn_map",
     "forget_scaled_step",
@@ -103,6 +104,17 @@ def stream_teller(device: torch.device) -> Callable[[], Any]:
     if device.type == "cuda" and raw is not None:
         return partial(raw, device.index)
     return partial(torch.get_device_module(device).current_stream, device)
+
+
+def batches_under_way(iterator: Any) -> tuple[int, int]:
+    """Return how many batches one of torch's iterators waits for, and how many of them are made.
+
+    Those that a thread copies to page-locked memory count as made when that is done.
+    """
+    tasks = tuple(getattr(iterator, "_task_info", {}).values())
+    num_taken = sum(len(task) == 2 for task in tasks)  # out of order
+    num_sent = iterator._data_queue.qsize() if tasks else 0  # noqa: SLF001
+    return len(tasks), min(len(tasks), num_taken + num_sent)
 
 
 def index_sampler(loader: DataLoader[Any]) -> Iterable[Any]:

@@ -81,6 +81,7 @@ def open_pool():
         worker_init_fn=None,
         ranks=ALONE,
         are_alike=False,
+        pin=None,
         **plan,
     ):
         values = {
@@ -97,6 +98,7 @@ def open_pool():
             worker_init_fn,
             ranks,
             base_seed=3,
+            pin=pin,
             num_first=num_first,
             are_alike=are_alike,
         )
@@ -249,6 +251,26 @@ def test_batches_that_grow_get_larger_slots(open_pool):
     sizes = [b.numel() for b in batches_of(start(pool, [[i] for i in range(40)]))]
 
     assert sizes == [1000 * (i + 1) ** 2 for i in range(40)]
+
+
+@pytest.mark.parametrize("is_locked", [False, True], ids=["plain", "locked"])
+def test_batches_that_nobody_has_looked_at_count_as_made(open_pool, is_locked):
+    def pin(_address, _size_bytes):
+        return lambda: None
+
+    pool = open_pool(Images(40, shape=(3, 64, 64)), pin=pin if is_locked else None)
+    run = start(pool, in_fours(40))
+
+    next(run)
+    deadline = time.monotonic() + 5
+    while run.queue().num_ready < 4 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    state = run.queue()
+
+    assert (state.num_asked, state.num_ready) == (4, 4)
+    assert state.num_pinned == 4 * is_locked
+    assert len(batches_of(run)) == 9
+    assert run.queue().num_ready == 0
 
 
 def test_a_broken_run_gives_its_slots_back(open_pool):

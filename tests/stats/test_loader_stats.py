@@ -1,7 +1,9 @@
 """A loader measures itself, whichever way its batches come."""
 
 import copy
+import gc
 import pickle
+import threading
 import time
 
 import pytest
@@ -9,6 +11,7 @@ import torch
 from torch.utils.data import IterableDataset, TensorDataset, get_worker_info
 
 from fastloader import FastLoader
+from fastloader.errors import SettingsError
 from fastloader.stats import LoaderStats, PassTally, StatsSnapshot, _pass_tally, _recorder
 
 
@@ -231,18 +234,18 @@ def test_batches_of_any_lengths_are_counted_exactly(workers):
 
 
 def test_passes_are_summed_up_later_and_none_is_lost(monkeypatch):
-    monkeypatch.setattr(_recorder, "MOST_ENDED", 3)
+    monkeypatch.setattr(_recorder, "MOST_KEPT", 3)
     loader = FastLoader(Sleepy(4, 0), 2, num_workers=0)
 
     kept = []
     for _ in range(5):
         list(loader)
-        kept.append(len(loader.stats._ended))
+        kept.append(len(loader.stats._passes))
     first, again = loader.stats.snapshot(), loader.stats.snapshot()
     epoch = loader.stats.snapshot("epoch")
     loader.stats.reset()
 
-    assert kept == [1, 2, 0, 1, 2]
+    assert kept == [1, 2, 3, 1, 2]
     assert (first.num_epochs, first.num_batches, first.num_samples) == (5, 10, 20)
     assert (again.num_epochs, again.num_batches, again.num_samples) == (5, 10, 20)
     assert (epoch.num_epochs, epoch.num_batches, epoch.num_samples) == (1, 2, 4)
@@ -295,7 +298,6 @@ def test_what_is_under_way_is_seen():
     deadline = time.monotonic() + 5
     while loader.stats.snapshot().num_ready_batches < 6 and time.monotonic() < deadline:
         time.sleep(0.01)
-        iterator._stream._handle(iterator._stream._pool.wait(0))
     snapshot = loader.stats.snapshot()
     iterator.close()
 
@@ -304,6 +306,94 @@ def test_what_is_under_way_is_seen():
     assert snapshot.slots_in_use_bytes > 0
     assert snapshot.host_bytes_in_flight == 6 * snapshot.batch_bytes
     assert loader.stats.snapshot().num_queued_batches == 0
+
+
+@pytest.mark.multiprocess
+def test_what_torchs_own_workers_have_under_way_is_seen():
+    loader = FastLoader(
+        Sleepy(40, 0),
+        2,
+        num_workers=2,
+        prefetch_factor=3,
+        transport="torch",
+        persistent_workers=False,
+    )
+
+    iterator = iter(loader)
+    next(iterator)
+    deadline = time.monotonic() + 5
+    while loader.stats.snapshot().num_ready_batches < 6 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    snapshot = loader.stats.snapshot()
+    del iterator
+    after = loader.stats.snapshot()
+
+    assert snapshot.num_queued_batches == snapshot.num_ready_batches == 6
+    assert (after.num_epochs, after.num_batches, after.num_queued_batches) == (1, 1, 0)
+
+
+def test_all_live_iterators_are_looked_at():
+    loader = FastLoader(Sleepy(40, 0), 2, num_workers=1, workers="threads", prefetch_factor=3)
+
+    iterators = [iter(loader), iter(loader)]
+    for iterator in iterators:
+        next(iterator)
+    both = loader.stats.snapshot()
+    latest = loader.stats.snapshot("epoch")
+    iterators.pop().close()
+    first = loader.stats.snapshot()
+
+    assert [one.num_queued_batches for one in (both, latest, first)] == [6, 3, 3]
+
+
+def test_an_iterator_may_be_collected_while_statistics_are_summed_up(monkeypatch):
+    loader = FastLoader(Sleepy(40, 0), 2, num_workers=0)
+    kept, left = iter(loader), iter(loader)
+    next(kept), next(left)
+    cycle = [left]
+    cycle.append(cycle)
+    totals = PassTally.totals
+
+    def totals_after_collecting(tally):
+        gc.collect()
+        return totals(tally)
+
+    monkeypatch.setattr(PassTally, "totals", totals_after_collecting)
+    loader.stats._passes[0].close()
+    del left, cycle
+    seen = []
+    thread = threading.Thread(
+        target=lambda: seen.append(loader.stats.snapshot().num_batches), daemon=True
+    )
+    thread.start()
+    thread.join(10)
+
+    assert seen == [2]
+
+
+def test_workers_that_have_nothing_to_do_while_the_loop_pauses_are_not_busy():
+    loader = FastLoader(Sleepy(40, 0.002), 2, num_workers=1, workers="threads")
+
+    iterator = iter(loader)
+    next(iterator)
+    time.sleep(0.3)
+    snapshot = loader.stats.snapshot()
+    iterator.close()
+
+    assert 0 < snapshot.workers[0].busy_share < 0.5
+
+
+def test_threads_count_the_batches_of_a_stream_that_they_made():
+    loader = FastLoader(Stream(10), 2, num_workers=2, workers="threads")
+
+    num_batches = len(list(loader))
+
+    assert sum(worker.num_batches for worker in loader.stats.snapshot().workers) == num_batches
+
+
+def test_a_snapshot_is_of_a_pass_or_of_all():
+    with pytest.raises(SettingsError, match="of should be 'total' or 'epoch', but got 'last'"):
+        FastLoader(range(4), 2).stats.snapshot("last")
 
 
 def test_torchs_own_way_is_told_with_its_reason():

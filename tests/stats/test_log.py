@@ -7,7 +7,7 @@ import time
 import pytest
 
 from fastloader import FastLoader
-from fastloader.errors import MissingExtraError
+from fastloader.errors import MissingExtraError, SettingsError
 from fastloader.stats import log_stats
 
 
@@ -31,6 +31,42 @@ def test_a_line_is_logged(caplog):
         list(loader)
 
     assert "Loading: num_batches 10, wait_share" in caplog.text
+
+
+def test_a_block_goes_on_when_its_log_fails(caplog):
+    loader = FastLoader(range(40), 4, num_workers=0)
+    seen = []
+
+    def fail(snapshot):
+        seen.append(snapshot)
+        raise OSError("disk full")
+
+    with log_stats(loader, every_seconds=0.01, to=fail):
+        time.sleep(0.1)
+    with pytest.raises(KeyError, match="of the block"), log_stats(loader, to=fail):
+        raise KeyError("of the block")
+
+    assert len(seen) == 2
+    assert caplog.text.count("Statistics are not logged any more.") == 2
+    assert "disk full" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"loader": [1]}, "needs a FastLoader or a MixedLoader, but got list"),
+        ({"every_seconds": 0}, "a number over 0, but got 0"),
+        ({"every_seconds": float("nan")}, "a number over 0, but got nan"),
+        ({"to": "file"}, "to should be a function or None, but got 'file'"),
+    ],
+    ids=["loader", "zero", "nan", "to"],
+)
+def test_what_cannot_be_logged_is_refused(arguments, text):
+    with (
+        pytest.raises(SettingsError, match=text),
+        log_stats(**({"loader": FastLoader([1], 1)} | arguments)),
+    ):
+        pass
 
 
 def test_memory_is_measured_where_asked():

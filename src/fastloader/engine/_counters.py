@@ -26,7 +26,7 @@ class RunCounters:
     cpu_seconds: list[float] = field(default_factory=list)
     """Computing in that time: the rest was waiting, for files or for a core."""
     made_batches: list[int] = field(default_factory=list)
-    """Batches that each worker made, or finished."""
+    """Batches that each worker made; of those that several made, it finished them."""
 
     @classmethod
     def of_workers(cls, num_workers: int) -> "RunCounters":

@@ -1,11 +1,21 @@
 """Messages over plain pipes: a length, then the bytes; no threads and no locks."""
 
+import fcntl
 import os
 import select
+import struct
+import termios
 from collections import deque
 from collections.abc import Callable
 
-__all__ = ["FrameReader", "FrameSender", "FrameSplitter", "send_frame"]
+__all__ = [
+    "LENGTH_BYTES",
+    "READ_BYTES",
+    "FrameReader",
+    "FrameSender",
+    "FrameSplitter",
+    "send_frame",
+]
 
 LENGTH_BYTES = 8
 READ_BYTES = 1 << 16  # what a pipe holds
@@ -53,6 +63,14 @@ class FrameSplitter:
             start = end
         del self._received[:start]
         return messages
+
+    def unread_bytes(self) -> int:
+        """Return how many bytes wait in the pipe; safe in any thread."""
+        try:
+            told = fcntl.ioctl(self._descriptor, termios.FIONREAD, bytes(struct.calcsize("i")))
+        except OSError:  # closed meanwhile
+            return 0
+        return int(struct.unpack("i", told)[0])
 
     def _fill(self) -> None:
         while not self.is_ended:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from fastloader.engine._at_exit import end_at_exit
 from fastloader.engine._depth import Depth
 from fastloader.engine._fetch import FetchPlan
+from fastloader.engine._frames import LENGTH_BYTES, READ_BYTES
 from fastloader.engine._hazards import warn_of_hazards
 from fastloader.engine._launch import inherited_launch, pickled_launch
 from fastloader.engine._member import Member, end_processes
@@ -88,6 +89,7 @@ class WorkerPool:
         self._owner_pid = os.getpid()
         self._control = ArenaView(self.arena.file).control
         self._runs = -1
+        self._reply_bytes = READ_BYTES  # of the latest in its pipe; at first as few as can be
         self._abandoned: dict[tuple[int, int], list[Slot]] = {}
         self._is_closed = False
         end_at_exit(self)
@@ -199,6 +201,15 @@ class WorkerPool:
                     events.append(Death(member.number))
         return events
 
+    def count_unread(self, worker: int) -> int:
+        """Return how many replies of a worker wait in its pipe, if they are as long as the latest.
+
+        One that is too long for the pipe counts as soon as it begins. Safe in any thread.
+        """
+        members = self._members[worker : worker + 1]  # it may have left meanwhile
+        num_bytes = sum(member.splitter.unread_bytes() for member in members)
+        return max(1, round(num_bytes / self._reply_bytes)) if num_bytes else 0
+
     def abandon(self, run: int, number: int, slot: Slot) -> None:
         """Take a slot that a worker may still write to: it returns at the task's last reply."""
         self._abandoned.setdefault((run, number), []).append(slot)
@@ -289,6 +300,8 @@ class WorkerPool:
             reply = decode_reply(message)
             if reply.kind is ReplyKind.READY:
                 member.is_ready = True
+            else:
+                self._reply_bytes = LENGTH_BYTES + len(message)
             yield WorkerReply(member.number, reply)
         if member.splitter.is_ended:
             self._unregister(member.descriptors[1])

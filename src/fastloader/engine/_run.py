@@ -4,7 +4,7 @@ import logging
 import pickle
 import time
 import warnings
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator
 
 from fastloader.engine._death import describe_death
@@ -123,13 +123,23 @@ class PoolRun:
         """Return what is under way; safe in any thread."""
         arena = self._pool.arena
         pending = tuple(self._tasks.pending.values())
+        num_ready = self._count_made(pending)
         return QueueState(
             num_asked=len(pending),
-            num_ready=sum(one.reply is not None for one in pending),
+            num_ready=num_ready,
+            num_pinned=num_ready if arena.is_locked else 0,
             num_slots=arena.num_slots,
             num_free_slots=arena.num_free,
-            slot_bytes=arena.slot_bytes,
+            slots_in_use_bytes=(arena.num_slots - arena.num_free) * arena.slot_bytes,
         )
+
+    def _count_made(self, pending: tuple[Pending, ...]) -> int:
+        """Return how many of these batches are made: what a busy consumer has not read counts."""
+        unanswered = Counter(one.worker for one in pending if one.reply is None)
+        unread = (
+            min(count, self._pool.count_unread(worker)) for worker, count in unanswered.items()
+        )
+        return len(pending) - unanswered.total() + sum(unread)
 
     def _open_next(self) -> list[Batch]:
         while (pending := self._next_arrived()) is not None:

@@ -213,7 +213,7 @@ class ThreadWorkers:
                 if setup.plan.is_iterable and not info.was_asked:
                     self.is_repeated = True
                 self._counters.add_work(worker, *watch.lap())
-                self._counters.made_batches[worker] += is_last
+                self._counters.made_batches[worker] += bool(is_last and part.job.batch)
                 del self._busy[worker]
                 if is_last:
                     self._on_done(part.job)

@@ -129,6 +129,8 @@ class Arena:
     def __init__(self, pin: Pin | None = None) -> None:
         self.file = MemoryFile.create(PAGE_BYTES)
         self._pin = pin
+        self.is_locked = pin is not None
+        """Whether slots lie in page-locked memory, or will when they are used again."""
         self.slot_bytes = FIRST_SLOT_BYTES
         self.num_slots = 0
         """Slots with memory: free, lent, or under batches that somebody keeps."""

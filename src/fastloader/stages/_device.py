@@ -155,11 +155,12 @@ class CopyStream:
 
     def queue(self) -> QueueState:
         """Return what is under way; safe in any thread."""
-        state, count = self._source.queue(), len(self._ahead)
+        state, count, num_sources = self._source.queue(), len(self._ahead), len(self._under_way)
         return state._replace(
             num_asked=state.num_asked + count,
             num_ready=state.num_ready + count,
-            num_copies=state.num_copies + len(self._under_way),
+            num_pinned=state.num_pinned + num_sources * (self._device.type == "cuda"),
+            num_copies=state.num_copies + num_sources,
         )
 
     def close(self) -> None:

@@ -6,7 +6,7 @@ from fastloader.stats._pass_tally import PassTally
 from fastloader.stats._recorder import LoaderStats
 from fastloader.stats._snapshot import SourceShare, StatsSnapshot, WorkerShare
 from fastloader.stats._sources import CountsSources, SourceCount, subtract_counts
-from fastloader.stats._timed_iterator import timed
+from fastloader.stats._timed_iterator import queue_of, timed
 
 __all__ = [
     "CountsSources",
@@ -19,6 +19,7 @@ __all__ = [
     "count_batch_bytes",
     "count_samples",
     "log_stats",
+    "queue_of",
     "subtract_counts",
     "timed",
 ]

@@ -40,7 +40,6 @@ class PassTally:
         queue: Tells what is under way.
         previous_end: How long the pass before took to say that it was at its end, in seconds,
             if that was the last thing that the consumer asked of the loader.
-        on_close: Called once, by `close`.
         watch: Looks at memory; that of the loader, so that it warns once.
         copy_seconds: Gets how long each copy to a device took.
         sources: Tells what each source of a mixture has given in the pass, by name.
@@ -58,7 +57,6 @@ class PassTally:
         counters: RunCounters | None = None,
         queue: Callable[[], QueueState] = QueueState,
         previous_end: float | None = None,
-        on_close: "Callable[[PassTally], None] | None" = None,
         watch: MemoryWatch | None = None,
         copy_seconds: deque[float] | None = None,
         sources: Callable[[], Mapping[str, SourceCount]] = dict,
@@ -80,11 +78,11 @@ class PassTally:
         self.end_seconds: float | None = None
         """How long the call took that ended the pass; None before that, or if it was left."""
         self._began = began
+        self._closed: float | None = None
         self._opening_seconds = time.perf_counter() - began
         self._last_warm_up = 1 + num_warm_up
         self._counters = counters
         self._previous_end = previous_end
-        self._on_close = on_close
         self._watch = watch or MemoryWatch()
         self._num_folded = 0
         self._unusual_samples = 0
@@ -165,15 +163,19 @@ class PassTally:
     def close(self) -> None:
         """Let go of what made the batches; harmless when repeated.
 
-        What is noted is summed up when somebody asks: short passes would feel it at their end.
+        What is noted is summed up when somebody asks: short passes would feel it at their end. No
+        lock is taken: iterators that are garbage end wherever the collector begins to run.
         """
         self.queue = QueueState
         self._unusual_samples, self._last_indices = self._count_unusual(), None
         if self._counters is not None:
             self._counters = self._counters.copy()  # workers may have other passes to make
-        on_close, self._on_close = self._on_close, None
-        if on_close is not None:
-            on_close(self)
+        self._closed = self._closed or time.perf_counter()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more will be noted."""
+        return self._closed is not None
 
     def forget(self) -> None:
         """Count from zero from now on."""
@@ -201,7 +203,9 @@ class PassTally:
             totals.steady_seconds = self.last_ended - self._steady_began
             totals.steady_samples = num_samples - self._num_unsteady_samples
         totals.sources = dict(self._sources())
-        self._add_workers(totals, totals.elapsed_seconds)
+        # They work while the consumer does something else, too.
+        ended = time.perf_counter() if self._closed is None else self._closed
+        self._add_workers(totals, ended - self._began)
         if self._forgotten is not None:
             totals.num_samples -= self._forgotten.num_samples
             totals.sources = subtract_counts(totals.sources, self._forgotten.sources)

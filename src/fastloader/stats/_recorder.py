@@ -10,17 +10,18 @@ import torch
 
 from fastloader._extras import import_extra
 from fastloader.engine import RunCounters
+from fastloader.errors import SettingsError
 from fastloader.machine._process_tree import tree_memory_bytes
 from fastloader.stats._memory_watch import MemoryWatch
 from fastloader.stats._pass_tally import PassTally
 from fastloader.stats._snapshot import StatsSnapshot, add_parts, make_snapshot
 from fastloader.stats._sources import SourceCount
 from fastloader.stats._totals import Totals
-from fastloader.streams._queue_state import QueueState
+from fastloader.streams._queue_state import QueueState, add_up
 
 __all__ = ["LoaderStats"]
 
-MOST_ENDED = 64
+MOST_KEPT = 64
 """Passes whose notes are kept until somebody asks for sums."""
 
 
@@ -44,8 +45,7 @@ class LoaderStats:
         self._parts = parts or {}
         self._lock = threading.Lock()
         self._over = Totals()
-        self._ended: list[PassTally] = []  # not yet part of these sums
-        self._under_way: list[PassTally] = []
+        self._passes: list[PassTally] = []  # not part of these sums
         self._latest: PassTally | None = None
         self._fallbacks: dict[str, None] = {}  # in order
         self._measures_memory = self._measures_gpu = self._measures_copies = False
@@ -57,19 +57,25 @@ class LoaderStats:
         Args:
             of: ``"total"`` since the loader was made or `reset` was called, ``"epoch"`` in the
                 pass that began last.
+
+        Raises:
+            SettingsError: If `of` is another word.
         """
+        if of not in {"total", "epoch"}:
+            raise SettingsError(f"of should be 'total' or 'epoch', but got {of!r}.")
         with self._lock:
-            latest, under_way = self._latest, list(self._under_way)
             totals = Totals()
             if of == "total":
                 self._sum_up_ended()
                 totals.merge(self._over)
-        counted = under_way if of == "total" else [latest] if latest is not None else []
+                counted = self._passes.copy()
+            else:
+                counted = [] if self._latest is None else [self._latest]
         for tally in counted:
             totals.merge(tally.totals())
         whole = make_snapshot(
             totals,
-            QueueState() if latest is None else latest.queue(),
+            add_up(tally.queue() for tally in counted),
             num_skipped_samples=len(self._skipped),
             fallbacks=tuple(self._fallbacks),
             memory_bytes=tree_memory_bytes(os.getpid()) if self._measures_memory else None,
@@ -87,12 +93,12 @@ class LoaderStats:
         for own in self._parts.values():
             own.reset()
         with self._lock:
+            self._sum_up_ended()
             self._over = Totals()
-            self._ended.clear()
             self._fallbacks.clear()
-            for tally in self._under_way:
+            for tally in self._passes:
                 tally.forget()
-            if self._latest not in self._under_way:
+            if self._latest not in self._passes:
                 self._latest = None
 
     def also_measure(
@@ -159,25 +165,23 @@ class LoaderStats:
                 counters=counters,
                 queue=queue,
                 previous_end=None if latest is None else latest.end_seconds,
-                on_close=self._end_pass,
                 watch=self._watch,
                 copy_seconds=copy_seconds,
                 sources=sources,
                 batch_size=batch_size,
                 last_indices=last_indices,
             )
-            self._under_way.append(tally)
+            if len(self._passes) >= MOST_KEPT:
+                self._sum_up_ended()
+            self._passes.append(tally)
             self._latest = tally
         return tally
 
-    def _end_pass(self, tally: PassTally) -> None:
-        with self._lock:
-            self._under_way.remove(tally)
-            self._ended.append(tally)
-            if len(self._ended) >= MOST_ENDED:
-                self._sum_up_ended()
-
     def _sum_up_ended(self) -> None:
-        for tally in self._ended:
-            self._over.merge(tally.totals())
-        self._ended.clear()
+        live = []
+        for tally in self._passes:
+            if tally.is_over:
+                self._over.merge(tally.totals())
+            else:
+                live.append(tally)
+        self._passes = live

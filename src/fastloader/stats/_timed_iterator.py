@@ -1,13 +1,18 @@
 """Iterators of other classes, timed in place: they stay of the class that frameworks ask for."""
 
+import sys
 import time
+import weakref
+from collections.abc import Callable
 from functools import cache
 from typing import Any, TypeVar
 
+from fastloader._torch_internals import batches_under_way
 from fastloader.stats._batch_size import count_samples
 from fastloader.stats._pass_tally import PassTally
+from fastloader.streams._queue_state import QueueState
 
-__all__ = ["timed"]
+__all__ = ["queue_of", "timed"]
 
 T = TypeVar("T")
 
@@ -33,6 +38,22 @@ def timed(iterator: T, tally: PassTally, *, num_samples: int | None) -> T:
     return iterator
 
 
+def queue_of(iterator: object, most_in_dev_shm: int) -> Callable[[], QueueState]:
+    """Return what tells how many batches one of torch's iterators has under way.
+
+    Args:
+        iterator: Is not kept alive.
+        most_in_dev_shm: Batches that its workers may have made.
+    """
+    reference = weakref.ref(iterator)
+
+    def queue() -> QueueState:
+        num_asked, num_ready = batches_under_way(reference())
+        return QueueState(num_asked, num_ready, most_in_dev_shm=most_in_dev_shm)
+
+    return queue
+
+
 class _Timing:
     fastloader_tally: PassTally
     fastloader_num_samples: int | None
@@ -50,6 +71,12 @@ class _Timing:
             num_samples = count_samples(batch, otherwise=1)
         self.fastloader_tally.note(started, num_samples, batch)
         return batch
+
+    def __del__(self) -> None:
+        if not sys.is_finalizing():
+            self.fastloader_tally.close()  # of a pass that was left
+        if (end := getattr(super(), "__del__", None)) is not None:
+            end()
 
 
 @cache

@@ -1,8 +1,9 @@
 """How many batches of a pass are asked for, made and held, at one moment."""
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
-__all__ = ["QueueState"]
+__all__ = ["QueueState", "add_up"]
 
 
 class QueueState(NamedTuple):
@@ -15,8 +16,8 @@ class QueueState(NamedTuple):
     num_slots: int = 0
     """Slots of shared memory: free, lent, or under batches that somebody keeps."""
     num_free_slots: int = 0
-    slot_bytes: int = 0
-    """Size of each slot."""
+    slots_in_use_bytes: int = 0
+    """Bytes of the slots that are not free."""
     num_pinned: int = 0
     """Batches that lie in page-locked memory, or are on their way there."""
     num_copies: int = 0
@@ -24,7 +25,7 @@ class QueueState(NamedTuple):
     most_in_dev_shm: int = 0
     """Batches that may lie in ``/dev/shm`` at once: those of torch's own workers."""
 
-    @property
-    def slots_in_use_bytes(self) -> int:
-        """Bytes of the slots that are not free."""
-        return (self.num_slots - self.num_free_slots) * self.slot_bytes
+
+def add_up(states: Iterable[QueueState]) -> QueueState:
+    """Return what several passes have under way together."""
+    return QueueState(*map(sum, zip(QueueState(), *states, strict=True)))
