@@ -45,14 +45,14 @@ class Notes(CSVLogger):
         self.found.append((step, metrics))
 
 
-def fit(folder, loaders):
+def fit(folder, loaders, log_every_n_steps=3):
     notes = Notes(folder)
     trainer = lightning.Trainer(
         max_epochs=2,
         accelerator="cpu",
         logger=notes,
         callbacks=[StatsCallback()],
-        log_every_n_steps=3,
+        log_every_n_steps=log_every_n_steps,
         enable_checkpointing=False,
         enable_progress_bar=False,
         enable_model_summary=False,
@@ -66,6 +66,12 @@ def test_numbers_of_each_epoch_are_logged(tmp_path):
 
     logged = [(step, metrics["loader/num_batches"]) for step, metrics in found]
     assert logged == [(3, 3), (4, 4), (7, 3), (8, 4)]
+
+
+def test_nothing_is_logged_where_the_trainer_logs_nothing(tmp_path):
+    loader = FastLoader(torch.zeros(8, 1), 2, num_workers=0)
+
+    assert not fit(tmp_path, loader, log_every_n_steps=0)
 
 
 def test_several_loaders_are_told_apart_by_name(tmp_path):

@@ -23,8 +23,8 @@ __all__ = ["AcceptChosenWorkers", "StatsCallback"]
 class StatsCallback(Callback):  # type: ignore[misc]
     """Logs what the training loaders measure of themselves, to all loggers of the trainer.
 
-    The numbers are those of the epoch so far, every ``log_every_n_steps`` of the trainer: see
-    `fastloader.stats.StatsSnapshot`.
+    The numbers are those of the epoch so far, every ``log_every_n_steps`` of the trainer (never if
+    that is 0) and at the end: see `fastloader.stats.StatsSnapshot`.
 
     Args:
         prefix: Put before each name; with several loaders, their names or numbers follow it.
@@ -50,7 +50,8 @@ class StatsCallback(Callback):  # type: ignore[misc]
             batch: Not used.
             batch_idx: Number of the batch in its epoch.
         """
-        if (batch_idx + 1) % trainer.log_every_n_steps and not trainer.is_last_batch:
+        every = trainer.log_every_n_steps
+        if not every or ((batch_idx + 1) % every and not trainer.is_last_batch):
             return
         for name, loader in _named_loaders(trainer.train_dataloader, self._prefix):
             values = loader.stats.snapshot("epoch").as_dict(name)
