@@ -3,8 +3,10 @@
 import logging
 import sys
 import time
+from types import ModuleType
 
 import pytest
+import torch
 
 from fastloader import FastLoader
 from fastloader.errors import MissingExtraError, SettingsError
@@ -83,3 +85,25 @@ def test_a_gpu_cannot_be_asked_without_its_package(monkeypatch):
 
     with pytest.raises(MissingExtraError, match=r"fastloader\[gpu\]"):
         FastLoader(range(4), 2).stats.also_measure(gpu=True)
+
+
+def test_a_gpu_that_is_not_there_is_not_asked(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pynvml", ModuleType("pynvml"))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    stats = FastLoader(range(4), 2).stats
+
+    with pytest.raises(SettingsError, match="there is none: leave it out"):
+        stats.also_measure(gpu=True)
+
+    assert stats.snapshot().gpu_share is None
+
+
+def test_how_busy_a_gpu_is_is_told_where_asked(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pynvml", ModuleType("pynvml"))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "utilization", lambda: 37)
+    stats = FastLoader(range(4), 2).stats
+
+    stats.also_measure(gpu=True)
+
+    assert stats.snapshot().as_dict("loader/")["loader/gpu_share"] == 0.37

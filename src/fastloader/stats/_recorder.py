@@ -115,9 +115,14 @@ class LoaderStats:
 
         Raises:
             MissingExtraError: If the package for that is not installed.
+            SettingsError: If there is no CUDA device to be asked.
         """
         if gpu:
             import_extra("pynvml", "gpu", "Asking how busy a GPU is")
+            if not torch.cuda.is_available():
+                raise SettingsError(
+                    "gpu=True asks a CUDA device, and there is none: leave it out."
+                )
         self._measures_memory, self._measures_gpu = memory, gpu
         self._measures_copies = copies
 
