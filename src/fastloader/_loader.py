@@ -359,7 +359,8 @@ class FastLoader(ResumableLoader[T_co]):
         if self._iterates_otherwise():
             return super()._get_iterator()
         began = time.perf_counter()
-        return self._opener.open(self, self._epochs.begin(self), began)
+        begun = self._epochs.begin(self, self._opener.permutations)
+        return self._opener.open(self, begun, began)
 
     def check_worker_number_rationality(self) -> None:
         """Warn of more workers than CPUs, as torch does, unless they were measured to help."""

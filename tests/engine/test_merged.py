@@ -9,7 +9,7 @@ from torch.utils.data import Subset, TensorDataset, default_collate
 
 from fastloader.datasets import Augment, DatasetWrapper
 from fastloader.datasets._batched import as_batched, has_independent_rows
-from fastloader.engine import MergedRun
+from fastloader.engine import MergedRun, RowBytes
 from fastloader.engine._fetch import AllSkippedError
 from fastloader.engine._merged import MERGED_BYTES, MOST_MERGED
 from fastloader.sampling._compact import IndexList
@@ -37,14 +37,13 @@ class Maker:
         self.is_closed = True
 
 
-def run_of(maker, order, deliveries=None):
-    return MergedRun(
-        maker, DrawnBatches(iter(order)), deque() if deliveries is None else deliveries
-    )
+def run_of(maker, order, deliveries=None, row_bytes=None):
+    deliveries = deque() if deliveries is None else deliveries
+    return MergedRun(maker, DrawnBatches(iter(order)), deliveries, row_bytes)
 
 
-def all_of(maker, order):
-    stream = CutStream(run_of(maker, order))
+def all_of(maker, order, row_bytes=None):
+    stream = CutStream(run_of(maker, order, row_bytes=row_bytes))
     batches = []
     while True:
         try:
@@ -217,3 +216,26 @@ def test_each_batch_is_told_of_though_many_are_made_at_once():
 
     assert [delivery.number for delivery in deliveries] == list(range(9))
     assert all(delivery.has_batch for delivery in deliveries)
+
+
+def test_the_first_call_of_a_later_pass_makes_as_much_as_one_may():
+    row_bytes = RowBytes()
+    most_bytes = 20 * 5 * 8
+    for size, expected in ((5, [5, 100, 45]), (5, [100, 50]), (50, [100, 50])):
+        maker = Maker(torch.tensor, most_bytes, most_bytes)
+        order = [list(range(start, start + size)) for start in range(0, 150, size)]
+
+        batches = all_of(maker, order, row_bytes)
+
+        assert [batch.tolist() for batch in batches] == order
+        assert maker.sizes == expected
+
+
+def test_batches_of_a_later_pass_that_are_larger_are_made_alone():
+    row_bytes = RowBytes()
+    all_of(Maker(torch.tensor, 100 * 8, 100 * 8), in_fives(30), row_bytes)
+    maker = Maker(torch.tensor, 100 * 8, 100 * 8)
+
+    all_of(maker, [list(range(500)), list(range(500, 1000))], row_bytes)
+
+    assert maker.sizes == [500, 500]

@@ -10,6 +10,7 @@ import torch
 
 from fastloader import FastLoader
 from fastloader.datasets import Augment
+from fastloader.sampling._permutations import LEAST_AHEAD
 from fastloader.stages import lock_pages
 from fastloader.transforms import RandomFlip
 from tests.engine.datasets import Images
@@ -82,6 +83,25 @@ def test_data_in_memory_arrives_in_stocks_order(resident, batch_size):
             assert torch.equal(labels.cpu(), wanted)
             assert torch.equal(batch.cpu(), images[wanted])
     assert loader.settings.resident == resident
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["global", "own"])
+@pytest.mark.parametrize("resident", [None, "device"])
+def test_orders_that_are_drawn_ahead_are_stocks(resident, own):
+    images, data = make_tensors(2 * LEAST_AHEAD)
+    orders = []
+    for kind in (torch.utils.data.DataLoader, FastLoader):
+        torch.manual_seed(3)
+        generator = torch.Generator().manual_seed(4) if own else None
+        options = {"device": "cuda", "resident": resident} if kind is FastLoader else {}
+        loader = kind(data, 1000, shuffle=True, generator=generator, **options)
+        for _ in range(5):
+            for batch, labels in loader:
+                orders.append(labels.cpu())
+                assert torch.equal(batch.cpu(), images[orders[-1]])
+    middle = len(orders) // 2
+
+    assert torch.equal(torch.cat(orders[:middle]), torch.cat(orders[middle:]))
 
 
 def test_no_buffer_is_overwritten_while_its_copy_is_under_way():

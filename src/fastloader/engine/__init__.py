@@ -5,7 +5,7 @@ from fastloader.engine._delivery import Deliveries, Delivery
 from fastloader.engine._fetch import FetchPlan, SkippedSample
 from fastloader.engine._head_start import Forecast
 from fastloader.engine._inprocess import BatchMaker, InProcessRun
-from fastloader.engine._merged import MERGED_BYTES, MergedRun, merged_bytes_on
+from fastloader.engine._merged import MERGED_BYTES, MergedRun, RowBytes, merged_bytes_on
 from fastloader.engine._placed_run import PlacedRun
 from fastloader.engine._placement import Placement
 from fastloader.engine._pool import WorkerPool
@@ -29,6 +29,7 @@ __all__ = [
     "Placement",
     "PoolOptions",
     "PoolRun",
+    "RowBytes",
     "RunCounters",
     "RunOptions",
     "SkippedSample",

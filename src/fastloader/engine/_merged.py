@@ -17,7 +17,7 @@ from fastloader.streams._queue_state import QueueState
 from fastloader.tensors._rows import Merged, count_bytes, has_rows
 from fastloader.typing import Batch
 
-__all__ = ["MERGED_BYTES", "Maker", "MergedRun", "merged_bytes_on"]
+__all__ = ["MERGED_BYTES", "Maker", "MergedRun", "RowBytes", "merged_bytes_on"]
 
 MERGED_BYTES = 64 << 20
 """Of batches made in one call: far more than what each call costs by itself, also where a training
@@ -65,6 +65,13 @@ class Maker(Protocol):
         ...
 
 
+class RowBytes:
+    """What a sample took in the batches of the last pass; kept by whoever makes the passes."""
+
+    latest = 0
+    """0 where that is not known."""
+
+
 class MergedRun(OnDemand):
     """A stream of batches that are made and copied several at once, while they are small.
 
@@ -75,6 +82,8 @@ class MergedRun(OnDemand):
         maker: Makes the batches, of a dataset with `get_batch`.
         order: The batches to make, one after the other.
         deliveries: Takes what became of them.
+        row_bytes: From which the size of the first call is told, and which is kept up to date. Without
+            it that makes one batch, for which nobody waits long.
     """
 
     def __init__(
@@ -82,12 +91,15 @@ class MergedRun(OnDemand):
         maker: Maker,
         order: DrawnBatches | UploadedOrder,
         deliveries: Deliveries,
+        row_bytes: RowBytes | None = None,
     ) -> None:
         self._maker = maker
         self._order = order
         if isinstance(order, DrawnBatches):
             order.makes_lists = False  # which takes longer than all else a small batch costs
         self._deliveries = deliveries
+        self._row_bytes = row_bytes or RowBytes()
+        self._is_first = True
         self._num_merged = 1
         self._may_merge = True
         self._single: deque[Drawn] = deque()  # batches that are to be read alone
@@ -102,7 +114,7 @@ class MergedRun(OnDemand):
             if self._single:
                 wanted = [self._single.popleft()]
             else:
-                wanted = self._order.take(self._num_merged)
+                wanted = self._take()
                 if not wanted:
                     raise StopIteration
             if made := self._make(wanted):
@@ -115,6 +127,17 @@ class MergedRun(OnDemand):
     def close(self) -> None:
         """End the threads that help making batches."""
         self._maker.close()
+
+    def _take(self) -> list[Drawn]:
+        wanted = self._order.take(self._num_merged)
+        if self._is_first and wanted:
+            self._is_first = False
+            # As much as the last call of the pass before would have made of such batches.
+            expected_bytes = self._row_bytes.latest * len(wanted[0].indices)
+            if expected_bytes:
+                more = self._maker.most_bytes // expected_bytes - 1
+                wanted += self._order.take(max(0, min(more, MOST_MERGED - 1)))
+        return wanted
 
     def _make(self, wanted: list[Drawn]) -> list[Merged]:
         lengths = [len(drawn.indices) for drawn in wanted]
@@ -134,7 +157,9 @@ class MergedRun(OnDemand):
             if not is_single:
                 return self._make_singly(wanted)
         elif self._may_merge:
-            self._num_merged = self._fitting(count_bytes(batch), len(wanted))
+            made_bytes = count_bytes(batch)
+            self._row_bytes.latest = made_bytes // sum(lengths)
+            self._num_merged = self._fitting(made_bytes, len(wanted))
         self._deliver(wanted, has_batch=True)
         return [Merged(batch, np.array(lengths))]
 

@@ -34,6 +34,7 @@ from fastloader.inspection._lengths import length_if_known
 from fastloader.machine._ranks import read_ranks
 from fastloader.randomness._isolation import DrawingHabits
 from fastloader.randomness._seeding import DrawScope
+from fastloader.sampling._permutations import PermutationsAhead
 from fastloader.stages import BatchStream, CopySeconds
 from fastloader.stats import CountsSources, SourceCount, count_samples, subtract_counts
 from fastloader.tensors._buffers import BufferPool
@@ -59,6 +60,8 @@ class EpochOpener:
         self.keeper = self._worker_runs.keeper
         """Keeps the workers that live on."""
         self._standby = StandbyKeeper()
+        self.permutations = PermutationsAhead()
+        """Of the coming epoch, drawn by a thread that stands by."""
         self._ends_with_loader = False
         self._buffers = BufferPool()
         self._habits = DrawingHabits()
@@ -89,6 +92,8 @@ class EpochOpener:
 
     def _open_resident(self, epoch: "_Opening") -> BatchStream | None:
         """Return batches that are gathered on the device, or None if the data cannot be there."""
+        # Its thread draws the coming order, which may wait for the gathering of another pass.
+        self._lend_standby(epoch.loader).give_back()
         order = epoch.begun.order
         scope = DrawScope(order.start.base_seed, epoch.begun.epoch)
         return self.residence.open(
@@ -109,8 +114,7 @@ class EpochOpener:
         loader, device, plan = epoch.loader, epoch.device, epoch.plan
         standby = None
         if plan.batched is not None and device is not None:
-            self._end_with(loader)
-            standby = self._standby.lend()
+            standby = self._lend_standby(loader)
         # Asked where it matters, since it takes some time to tell.
         is_inert = not self._habits.is_quiet and leaves_nothing(plan)
         maker = self._maker(epoch, standby, is_inert=is_inert)
@@ -175,6 +179,13 @@ class EpochOpener:
             remind=begun.remind,
             is_inert=is_inert,
         )
+
+    def _lend_standby(self, loader: Any) -> Standby:
+        """Return threads for a pass, of which one draws the coming order as well."""
+        self._end_with(loader)
+        standby = self._standby.lend()
+        self.permutations.executor = standby.executor
+        return standby
 
     def _end_with(self, loader: Any) -> None:
         """Let threads and workers that live on end with the loader; for passes that may leave some."""

@@ -18,6 +18,8 @@ from fastloader.epochs._resumption import (
     save_position,
 )
 from fastloader.sampling._epoch_order import EpochOrder, begin_epoch
+from fastloader.sampling._foretelling import foretell_generator
+from fastloader.sampling._permutations import PermutationsAhead
 
 __all__ = ["BegunEpoch", "Epochs"]
 
@@ -61,11 +63,12 @@ class Epochs:
         self._next = epoch
         self._teller.tell(loader, epoch)
 
-    def begin(self, loader: Any) -> BegunEpoch:
+    def begin(self, loader: Any, permutations: PermutationsAhead | None = None) -> BegunEpoch:
         """Begin the next pass, or go on with the one that was loaded.
 
         Args:
             loader: The loader, for its options as they are now.
+            permutations: Of the loader, if some may be drawn ahead.
         """
         by_hand = self._teller.epoch_set_by_hand(loader)
         epoch = self._next if by_hand is None else by_hand
@@ -76,6 +79,10 @@ class Epochs:
             loader, state if state is not None and state["epoch"] == epoch else None
         )
         self._teller.tell(loader, epoch)
+        if permutations is not None:
+            permutations.twin_of = partial(
+                foretell_generator, generator=loader.generator, seed=loader.seed
+            )
         order = begin_epoch(
             loader.sampler,
             loader.batch_sampler,
@@ -84,6 +91,7 @@ class Epochs:
             seed=loader.seed,
             epoch=epoch,
             point=beginning.point,
+            permutations=permutations,
         )
         self._next = epoch + 1
         self._position = _position_at(loader, epoch, order, beginning)

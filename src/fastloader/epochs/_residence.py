@@ -11,7 +11,7 @@ from fastloader.datasets._resident import (
     copied_parts,
     make_resident,
 )
-from fastloader.engine import Deliveries, FetchPlan, MergedRun, merged_bytes_on
+from fastloader.engine import Deliveries, FetchPlan, MergedRun, RowBytes, merged_bytes_on
 from fastloader.inspection._fingerprint import fingerprint
 from fastloader.randomness._seeding import DrawScope, draw_scope
 from fastloader.sampling._drawn import DrawnBatches
@@ -37,6 +37,7 @@ class Residence:
     def __init__(self) -> None:
         self._kept: ResidentData | None = None
         self._state: Any = None
+        self._row_bytes = RowBytes()
         self.obstacle: str | None = None
         """Why the data is not on the device, though it was asked for."""
 
@@ -66,11 +67,12 @@ class Residence:
             except NotResidentError as obstacle:
                 self._tell(str(obstacle), logging.INFO if device is None else logging.WARNING)
                 return None
-            self._state = state
+            self._state, self._row_bytes = state, RowBytes()
         if device is None:
             return None
         taker, uploaded = _Taker(self._kept, scope, device), UploadedOrder(order, device)
-        return ResidentStream(MergedRun(taker, uploaded, deliveries), device)
+        run = MergedRun(taker, uploaded, deliveries, self._row_bytes)
+        return ResidentStream(run, device)
 
     def _tell(self, obstacle: str, level: int) -> None:
         if self.obstacle != obstacle:

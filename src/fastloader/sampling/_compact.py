@@ -1,7 +1,6 @@
 """Torch's own samplers in the same order, without a Python list of the whole permutation."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import nullcontext
 from itertools import chain, islice, takewhile
 from typing import Any, TypeAlias
 
@@ -18,20 +17,22 @@ from torch.utils.data import (
 )
 
 from fastloader.sampling._epoch_sampler import has_chunks
-from fastloader.threads._openmp import without_openmp
+from fastloader.sampling._permutations import Permutations, counts_drawn
 
 __all__ = ["CutBatches", "IndexArray", "IndexList", "compact_sampler"]
 
 _CHUNK = 8192
 """Indices turned into Python numbers at a time."""
 
-_SERIAL = 32768
-"""Up to this length torch draws a permutation in one thread by itself."""
-
 _TORCH_SAMPLERS = (DistributedSampler, SubsetRandomSampler, WeightedRandomSampler)
 
 
-def compact_sampler(sampler: Iterable[Any], *, num_skipped: int = 0) -> Iterable[Any]:
+def compact_sampler(
+    sampler: Iterable[Any],
+    *,
+    num_skipped: int = 0,
+    permutations: Permutations | None = None,
+) -> Iterable[Any]:
     """Return an iterable of the same indices that needs less memory, or `sampler` itself.
 
     Torch's `RandomSampler` makes a list of all indices, some 40 bytes each; this keeps 8. Only
@@ -42,13 +43,15 @@ def compact_sampler(sampler: Iterable[Any], *, num_skipped: int = 0) -> Iterable
         sampler: Sampler or batch sampler.
         num_skipped: Leave out so many at the start: samples of torch's `BatchSampler`, whose
             batches are then cut from the rest, else items of `sampler`.
+        permutations: Draws those of `RandomSampler`, when they are needed by default.
     """
     kind = type(sampler)
+    permutations = permutations or Permutations()
     if kind is BatchSampler:
-        return _CompactBatches(sampler, num_skipped)
+        return _CompactBatches(sampler, num_skipped, permutations)
     compact = sampler
     if kind is RandomSampler:
-        compact = _CompactRandom(sampler)
+        compact = _CompactRandom(sampler, permutations)
     elif kind in _TORCH_SAMPLERS and torch.get_default_device().type != "cpu":
         compact = _OnCPU(sampler)
     return _Later(compact, num_skipped) if num_skipped else compact
@@ -116,22 +119,29 @@ class _Compact:
 class _CompactRandom(_Compact):
     """The order of `RandomSampler`."""
 
+    def __init__(self, sampler: Any, permutations: Permutations) -> None:
+        super().__init__(sampler)
+        self._permutations = permutations
+
     def __iter__(self) -> Iterator[int]:
         return chain.from_iterable(chunk.tolist() for chunk in self.chunks())
 
     def chunks(self) -> Iterator[_Indices]:
         sampler: RandomSampler = self._sampler
         generator = sampler.generator
-        is_ours = generator is None
         if generator is None:
             # On the CPU whatever torch's default device is, like all of this.
             seed = torch.empty((), dtype=torch.int64, device="cpu").random_().item()
             generator = torch.Generator().manual_seed(int(seed))
-        length, num_samples = len(sampler.data_source), sampler.num_samples
+        length = len(sampler.data_source)
         if sampler.replacement:
-            yield from _draw_with_replacement(length, num_samples, generator)
-        else:
-            yield from _draw_permutations(length, num_samples, generator, is_ours)
+            yield from _draw_with_replacement(length, sampler.num_samples, generator)
+            return
+        for stop in counts_drawn(sampler):
+            indices = self._permutations.draw(length, generator)
+            for start in range(0, stop, _CHUNK):
+                yield indices[start : min(start + _CHUNK, stop)].cpu().numpy()
+        self._permutations.note_end(sampler)
 
 
 def _draw_with_replacement(
@@ -149,23 +159,6 @@ def _draw_integers(high: int, size: int, generator: torch.Generator) -> _Indices
     return indices.cpu().numpy()
 
 
-def _draw_permutations(
-    length: int, num_samples: int, generator: torch.Generator, is_ours: bool
-) -> Iterator[_Indices]:
-    for _ in range(num_samples // length):
-        yield from _draw_permutation(length, length, generator)
-    # Also drawn when nothing of it is needed, as in torch: it moves the caller's generator on.
-    if num_samples % length or not is_ours:
-        yield from _draw_permutation(length, num_samples % length, generator)
-
-
-def _draw_permutation(length: int, stop: int, generator: torch.Generator) -> Iterator[_Indices]:
-    with without_openmp() if length > _SERIAL else nullcontext():
-        indices = torch.randperm(length, generator=generator, device=generator.device)
-    for start in range(0, stop, _CHUNK):
-        yield indices[start : min(start + _CHUNK, stop)].cpu().numpy()
-
-
 def _count(first: int, length: int) -> Iterator[_Indices]:
     for start in range(first, length, _CHUNK):
         yield np.arange(start, min(start + _CHUNK, length))
@@ -180,16 +173,17 @@ def _without_first(chunks: Iterator[_Indices], count: int) -> Iterator[_Indices]
 class _CompactBatches(_Compact):
     """The batches of `BatchSampler`, over a compact sampler."""
 
-    def __init__(self, sampler: Any, num_skipped: int) -> None:
+    def __init__(self, sampler: Any, num_skipped: int, permutations: Permutations) -> None:
         super().__init__(sampler)
         self._num_skipped = num_skipped
+        self._permutations = permutations
 
     def __iter__(self) -> Iterator[Sequence[Any]]:
         inner, size = self._sampler.sampler, self._sampler.batch_size
         if has_chunks(inner):  # asked now: the epoch of an order may change before it is read
             return self._cut(inner.chunks(self._num_skipped))
         if type(inner) is RandomSampler:
-            chunks = _CompactRandom(inner).chunks()
+            chunks = _CompactRandom(inner, self._permutations).chunks()
             return self._cut(_without_first(chunks, self._num_skipped))
         if type(inner) is SequentialSampler:
             return self._cut(_count(self._num_skipped, len(inner)))

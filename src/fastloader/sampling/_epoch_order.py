@@ -21,6 +21,7 @@ from fastloader.sampling._base_seed import draw_seed, draws_on_cpu, peek_seed
 from fastloader.sampling._compact import compact_sampler
 from fastloader.sampling._drawn import DrawnBatches
 from fastloader.sampling._epoch_sampler import has_chunks
+from fastloader.sampling._permutations import Permutations
 from fastloader.sampling._random_states import (
     RandomStates,
     capture_globals,
@@ -94,6 +95,7 @@ def begin_epoch(
     seed: int | None,
     epoch: int,
     point: OrderPoint | None = None,
+    permutations: Permutations | None = None,
 ) -> EpochOrder:
     """Draw the seed of an epoch and start its order.
 
@@ -109,6 +111,7 @@ def begin_epoch(
         epoch: Number of the epoch, from 0.
         point: Where to take the epoch up again. The generators of the loader and its samplers
             move as they did the first time; the global ones stay as they are.
+        permutations: As for `compact_sampler`.
     """
     decider = order_decider(sampler, batch_sampler)
     num_skipped = 0 if point is None else point.num_skipped
@@ -116,7 +119,7 @@ def begin_epoch(
         decider.load_state_dict(point.sampler_state)
         num_skipped = 0
     read = sampler if batch_sampler is None else batch_sampler
-    compact = compact_sampler(read, num_skipped=num_skipped)
+    compact = compact_sampler(read, num_skipped=num_skipped, permutations=permutations)
     start = None if point is None else point.start
     with draws_on_cpu():
         if start is None:

@@ -13,7 +13,7 @@ from fastloader.sampling._drawn import Drawn, DrawnBatches
 from fastloader.sampling._epoch_order import order_decider, own_generators
 from fastloader.sampling._epoch_sampler import EpochSampler, has_chunks
 
-__all__ = ["foretell_epoch"]
+__all__ = ["foretell_epoch", "foretell_generator"]
 
 
 def foretell_epoch(
@@ -44,6 +44,40 @@ def foretell_epoch(
         return None
     if not _is_known(decider) or torch.get_default_device().type != "cpu":
         return None
+    base_seed, own = _foretell(decider, generator, seed, epoch)
+    twin = copy.copy(decider)
+    if has_chunks(decider):
+        twin.epoch = epoch
+    elif own is not None:
+        twin.generator = own
+    read = twin
+    if batch_sampler is not None:
+        read = BatchSampler(twin, batch_sampler.batch_size, batch_sampler.drop_last)
+    return base_seed, DrawnBatches(iter(compact_sampler(read)))
+
+
+def foretell_generator(
+    sampler: RandomSampler, *, generator: torch.Generator | None, seed: int | None
+) -> torch.Generator | None:
+    """Return what a sampler would draw its permutations from if an epoch began now, without a trace.
+
+    Args:
+        sampler: That decides the order.
+        generator: The loader's.
+        seed: The loader's.
+
+    Returns:
+        A copy of the sampler's generator; None if generators are not on the CPU.
+    """
+    if any(own.device.type != "cpu" for own in own_generators(sampler, generator).values()):
+        return None
+    return _foretell(sampler, generator, seed, 0)[1]
+
+
+def _foretell(
+    decider: Any, generator: torch.Generator | None, seed: int | None, epoch: int
+) -> tuple[int, torch.Generator | None]:
+    """Return base seed and, for a `RandomSampler`, a copy of the generator that it will draw from."""
     world = torch.Generator()
     world.set_state(torch.get_rng_state())
     twins = {id(None): world}
@@ -55,17 +89,11 @@ def foretell_epoch(
         base_seed = draw_seed(twins[id(generator)]) % 2**64
     else:
         base_seed = peek_seed(epoch)
-    twin = copy.copy(decider)
-    if has_chunks(decider):
-        twin.epoch = epoch
-    elif type(decider) is RandomSampler:
-        twin.generator = twins[id(decider.generator)]
-        if decider.generator is None:
-            twin.generator = torch.Generator().manual_seed(draw_seed(world))
-    read = twin
-    if batch_sampler is not None:
-        read = BatchSampler(twin, batch_sampler.batch_size, batch_sampler.drop_last)
-    return base_seed, DrawnBatches(iter(compact_sampler(read)))
+    if type(decider) is not RandomSampler:
+        return base_seed, None
+    if decider.generator is None:
+        return base_seed, torch.Generator().manual_seed(draw_seed(world))
+    return base_seed, twins[id(decider.generator)]
 
 
 def _is_known(decider: Any) -> bool:
