@@ -224,3 +224,42 @@ def test_images_of_a_cache_are_read_where_they_lie(axes):
 
     assert_same(batch, data.get_batch([2, 0, 2]))
     assert memory.num_rows == 3
+
+
+def test_tensors_of_an_earlier_pass_are_not_looked_at_again():
+    images, labels = torch.arange(24.0).view(6, 2, 2), torch.arange(6)
+    asked = []
+
+    def memory_of(tensor):
+        asked.append(tensor)
+        return Memory()
+
+    first = DirectRows(as_batched(TensorDataset(images, labels)), memory_of)
+    second = DirectRows(as_batched(TensorDataset(images, labels)), memory_of, first)
+    batch = second.take([4, 1])
+
+    assert len(asked) == 2
+    assert_same([part.to(CPU) for part in batch], [images[[4, 1]], labels[[4, 1]]])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda tensor: tensor.clone(),
+        lambda tensor: tensor.view(6, 4),
+        lambda tensor: tensor[::2],
+        lambda tensor: tensor.view(torch.int32),
+        lambda tensor: tensor.requires_grad_(),
+    ],
+    ids=["elsewhere", "other rows", "every second", "other type", "with gradients"],
+)
+def test_a_tensor_that_has_changed_its_place_or_form_is_another_one(change):
+    tensor = torch.arange(24.0).view(6, 2, 2)
+    first = DirectRows(as_batched(tensor), lambda _tensor: Memory())
+    changed = change(tensor)
+
+    second = DirectRows(as_batched(changed), lambda _tensor: Memory(), first)
+
+    assert bool(second) == (not changed.requires_grad)
+    if second:
+        assert_same(second.take([2, 0]).to(CPU), changed[[2, 0]])

@@ -25,10 +25,10 @@ def keeper():
 class Counted:
     """A source of numbers that counts how many were asked for."""
 
-    def __init__(self, length, error_at=None):
+    def __init__(self, length, errors_at=()):
         self.num_made = 0
         self.length = length
-        self.error_at = error_at
+        self.errors_at = errors_at
         self.threads = set()
         self.is_closed = False
 
@@ -37,7 +37,7 @@ class Counted:
         if self.num_made == self.length:
             raise StopIteration
         self.num_made += 1
-        if self.num_made == self.error_at:
+        if self.num_made in self.errors_at:
             raise KeyError("label")
         return self.num_made
 
@@ -85,12 +85,18 @@ def test_the_source_is_used_by_one_other_thread_alone(keeper):
     assert threading.get_ident() not in source.threads
 
 
-def test_an_error_comes_at_its_batch_and_the_rest_after_it(keeper):
-    stream = AheadStream(Counted(4, error_at=2), 2, Standby(keeper))
+def test_errors_come_at_their_batches_and_the_rest_after_them(keeper):
+    stream = AheadStream(Counted(8, errors_at={2, 3, 5}), 2, Standby(keeper))
+    found = []
 
-    assert next(stream) == 1
-    with pytest.raises(KeyError, match="label"):
-        next(stream)
+    for _ in range(8):
+        try:
+            found.append(next(stream))
+        except KeyError:
+            found.append("label")
+
+    assert found == [1, "label", "label", 4, "label", 6, 7, 8]
+    assert all_of(stream) == []
     stream.close()
 
 
@@ -104,15 +110,22 @@ def wait_for(is_so):
 def test_the_thread_begins_when_the_consumer_has_what_is_ready(keeper):
     source = Counted(20)
     stream = AheadStream(source, 2, Standby(keeper))
-    wait_for(lambda: all(one.done() for one in tuple(stream._ahead)))
 
     next(stream)
     time.sleep(0.01)
-    assert source.num_made == 2
+    assert source.num_made == 1
+
+    stream.begin()
+    wait_for(lambda: source.num_made == 3)
+    wait_for(lambda: all(one.done() for one in tuple(stream._ahead)))
+    next(stream)
+    stream.begin()  # something is ready
+    time.sleep(0.01)
+    assert source.num_made == 3
 
     stream.go_on()
-    wait_for(lambda: source.num_made == 3)
-    assert all_of(stream) == list(range(2, 21))
+    wait_for(lambda: source.num_made == 4)
+    assert all_of(stream) == list(range(3, 21))
     stream.close()
 
 

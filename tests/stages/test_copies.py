@@ -1,6 +1,7 @@
 """Copies keep the order of their batches, and what they read until they are over."""
 
 import threading
+import time
 from collections import deque
 from contextlib import nullcontext
 
@@ -23,6 +24,7 @@ class Device:
         self.waited_in = set()
         self.copied_in = set()
         self.num_waits = 0
+        self.num_streams = 0
         self.copies_end = True
         device = self
 
@@ -47,6 +49,7 @@ class Device:
         self.Event = Event
 
     def Stream(self, device):  # noqa: N802 - torch's name
+        self.num_streams += 1
         return self
 
     def synchronize(self):
@@ -181,6 +184,27 @@ def test_a_thread_copies_and_the_consumer_waits_for_the_copies(device, keeper):
 
     assert device.waited_in == {threading.get_ident()}
     assert threading.get_ident() not in device.copied_in
+
+
+def test_the_next_batches_are_made_while_the_consumer_is_at_work_with_the_first(device, keeper):
+    stream = copied_ahead(Source(20), CPU, 2, Standby(keeper))
+
+    next(stream)
+
+    deadline = time.monotonic() + 10
+    while stream.queue().num_ready < 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+    stream.close()
+
+
+def test_all_passes_copy_on_one_stream(device, copied):
+    for _ in range(3):
+        stream = copied(Source(5), CPU)
+        list(numbers_of(stream))
+        stream.close()
+
+    assert device.num_streams == 1
 
 
 def test_copies_are_timed_where_that_is_asked_for(device):

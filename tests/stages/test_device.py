@@ -291,6 +291,22 @@ def test_memory_of_the_device_does_not_grow():
     assert torch.cuda.memory_allocated() <= before + 8 * 3 * 224 * 224 * 4
 
 
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_memory_that_torch_keeps_for_batches_does_not_grow_with_the_epochs(num_workers):
+    data = Images(100, shape=(3, 224, 224))
+    if num_workers == 0:
+        _, data = make_tensors(5_000, (3, 64, 64))
+    loader = FastLoader(data, 10, num_workers=num_workers, device="cuda")
+    reserved = []
+
+    for _ in range(8):
+        list(loader)
+        torch.cuda.synchronize()
+        reserved.append(torch.cuda.memory_reserved())
+
+    assert reserved[-1] <= 1.5 * reserved[1]
+
+
 def test_a_device_transform_runs_where_the_batch_is():
     loader = FastLoader(
         Images(8, dtype=torch.uint8), 4, num_workers=1, device="cuda", device_transform=to_float

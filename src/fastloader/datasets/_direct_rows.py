@@ -1,7 +1,7 @@
 """Batches of data in host memory whose large rows a device is to read by itself."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Protocol, TypeAlias, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
@@ -62,7 +62,6 @@ MemoryOf: TypeAlias = Callable[[torch.Tensor], _Memory]
 """Returns the memory behind a tensor."""
 
 
-@runtime_checkable
 class ImagesInMemory(Protocol):
     """A dataset whose batches are rows of one tensor, and something beside them."""
 
@@ -83,15 +82,30 @@ class DirectRows:
     Args:
         batched: From `as_batched`.
         memory_of: Finds what locks the memory of a tensor.
+        before: Of an earlier pass, whose tensors need not be looked at again.
     """
 
-    def __init__(self, batched: BatchedDataset, memory_of: MemoryOf) -> None:
+    def __init__(
+        self,
+        batched: BatchedDataset,
+        memory_of: MemoryOf,
+        before: "DirectRows | None" = None,
+    ) -> None:
         self._batched = batched
         self._columns: dict[int, _Column] = {}
         """By the identity of the tensor, or of the dataset that has images."""
+        known = {} if before is None else before._known  # noqa: SLF001 - of this class
+        self._known: dict[Any, _Column | None] = {}
+        """By the place and form of the tensor; None of one that is not suited."""
         for source, tensor in _sources_of(batched):
-            if _is_suited(tensor):
-                self._columns[id(source)] = _Column(tensor, memory_of(tensor))
+            key = _place_and_form(tensor)
+            if key in known:
+                column = known[key]
+            else:
+                column = _Column(tensor, memory_of(tensor)) if _is_suited(tensor) else None
+            self._known[key] = column
+            if column is not None:
+                self._columns[id(source)] = column
 
     def __bool__(self) -> bool:
         """Whether there is any tensor of large rows."""
@@ -142,7 +156,7 @@ class DirectRows:
             ]
             return batch[0] if batched.is_bare else batch
         images = self._rows_of(batched, positions)
-        if images is None or not isinstance(batched, ImagesInMemory):
+        if images is None or not _has_images(batched):
             return None
         return batched.batch_around(images, indices)
 
@@ -160,10 +174,22 @@ def _sources_of(batched: BatchedDataset) -> Iterator[tuple[object, torch.Tensor]
     elif isinstance(batched, SubsetRows | StackRows):
         for part in batched.parts():
             yield from _sources_of(part)
-    elif isinstance(batched, ImagesInMemory):
+    elif _has_images(batched):
         images = batched.images_in_memory()
         if images is not None:
             yield batched, images
+
+
+def _has_images(batched: BatchedDataset) -> TypeGuard[ImagesInMemory]:
+    # To compare with a protocol takes ten times as long, for each batch.
+    return hasattr(type(batched), "images_in_memory")
+
+
+def _place_and_form(tensor: torch.Tensor) -> tuple[Any, ...]:
+    """Return something that is equal for tensors of the same elements, for as long as one of them is kept."""
+    kind = (tensor.dtype, tensor.requires_grad, tensor.is_conj(), tensor.is_neg())
+    place = (tensor.device, tensor.data_ptr() if tensor.device.type == "cpu" else id(tensor))
+    return place, tensor.shape, tensor.stride(), kind
 
 
 def _is_suited(tensor: torch.Tensor) -> bool:

@@ -41,7 +41,8 @@ class DirectReading:
         """
         rows = None
         if device.type == "cuda":
-            rows = DirectRows(batched, partial(locked_memory, device=device))
+            memory_of = partial(locked_memory, device=device)
+            rows = DirectRows(batched, memory_of, self._rows)
         # In place of those of before, not after them: what both have stays locked.
         self._rows = rows or None
         if self._rows is not None:

@@ -29,9 +29,9 @@ class AheadStream:
         self._standby = standby
         self._ahead: deque[Future[list[Batch]]] = deque()
         self._is_ended = False
-        self._owes = False
-        for _ in range(depth):
-            self._ask()
+        self._is_first = True
+        self._num_missing = depth - 1
+        self._ask()
 
     def __next__(self) -> Batch:
         """Return the next batch, waiting for it.
@@ -39,23 +39,30 @@ class AheadStream:
         Raises:
             StopIteration: At the end of the pass.
         """
-        self.go_on()
+        if not self._is_first:
+            self.go_on()
+        self._is_first = False
         while self._ahead:
-            made = self._ahead.popleft().result()
-            if made:
-                # The thread would take turns for the interpreter with whoever has asked: if there
-                # is time it begins when they have their batch.
-                self._owes = bool(self._ahead) and self._ahead[0].done()
-                if not self._owes:
-                    self._ask()
+            next_one = self._ahead.popleft()
+            self._num_missing += 1
+            if made := next_one.result():
+                # The thread would take turns for the interpreter with whoever has asked. One that is
+                # at work is told now of what follows, one that stands still when they have their batch.
+                if self._ahead and not self._ahead[0].done():
+                    self.go_on()
                 return made[0]
             self._is_ended = True
         raise StopIteration
 
+    def begin(self) -> None:
+        """Let the thread go on at once if there is nothing ready."""
+        if not self._ahead:
+            self.go_on()
+
     def go_on(self) -> None:
         """Let the thread begin with what was put off; the next call of `next` does it as well."""
-        if self._owes:
-            self._owes = False
+        while self._num_missing:
+            self._num_missing -= 1
             self._ask()
 
     def next_if_ready(self) -> list[Batch]:

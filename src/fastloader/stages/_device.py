@@ -104,10 +104,21 @@ class _Source(NamedTuple):
     """Event before the copy, if it is timed."""
 
 
+@cache
+def _side_stream(module: Any, device: torch.device) -> Any:
+    """Return the stream on which this process copies to a device: one for all passes and loaders.
+
+    Torch keeps freed memory for the stream that it was given on. A stream of its own for each pass would
+    find none, have the device allocate anew, and leave its batches' memory behind: thirty-two times, as
+    many as torch has streams.
+    """
+    return module.Stream(device=device)
+
+
 class CopyStream:
     """A stream of copies to a device, of the batches of another stream.
 
-    Copies are queued on a side stream. The host waits for nothing, unless so many copies are
+    Copies are queued on a side stream, the same for all. The host waits for nothing, unless so many copies are
     queued that the connection to the device is what the loop is waiting for. What a batch was
     copied from is held until its event has passed, so its memory may be registered memory of
     our own, of which torch knows nothing. `HostRows` become tensors here.
@@ -134,7 +145,7 @@ class CopyStream:
         self._device = device
         self._num_ahead = num_ahead
         self._module = torch.get_device_module(device)
-        self._stream = self._module.Stream(device=device)
+        self._stream = _side_stream(self._module, device)
         self._ahead: deque[Copy | Exception] = deque()
         self._is_live = False
         self._under_way: deque[_Source] = deque()
@@ -233,16 +244,25 @@ class ArrivalStream:
     Args:
         source: Of each batch's `Copy`.
         device: Where they arrive.
+        go_on: Called when the consumer may have a batch that it has asked for.
     """
 
-    def __init__(self, source: BatchStream, device: torch.device) -> None:
+    def __init__(
+        self,
+        source: BatchStream,
+        device: torch.device,
+        go_on: Callable[[], object] = lambda: None,
+    ) -> None:
         self._source = source
         self._device = device
+        self._go_on = go_on
         self._module = torch.get_device_module(device)
 
     def __next__(self) -> Batch:
         """Return the next batch, on the device; StopIteration at the end."""
-        return self._hand_over(next(self._source))
+        batch = self._hand_over(next(self._source))
+        self._go_on()
+        return batch
 
     def next_if_ready(self) -> list[Batch]:
         """Return the next batch in a list if its copy has been queued."""
@@ -301,8 +321,8 @@ def copied_ahead(
         standby: Has the thread; given back at the end.
         seconds: Takes how long each copy took, if that is wanted.
     """
-    copies = CopyStream(source, device, 0, seconds)
-    return ArrivalStream(AheadStream(copies, depth, standby), device)
+    ahead = AheadStream(CopyStream(source, device, 0, seconds), depth, standby)
+    return ArrivalStream(ahead, device, ahead.begin)
 
 
 def copied_ahead_and_cut(
@@ -322,7 +342,7 @@ def copied_ahead_and_cut(
         seconds: Takes how long each copy took, if that is wanted.
     """
     ahead = AheadStream(CopyStream(source, device, 0, seconds), depth, standby)
-    return CutStream(ArrivalStream(ahead, device), ahead.go_on)
+    return CutStream(ArrivalStream(ahead, device, ahead.begin), ahead.go_on)
 
 
 def recorded(tensor: torch.Tensor, stream: Any) -> torch.Tensor:
