@@ -32,6 +32,10 @@ class BatchedDataset(Protocol):
         `fastloader.datasets.empty_batch`, so that the loader can place them where they are
         needed without a copy.
 
+        A class that makes each batch in memory of its own may say ``makes_new_batches = True``:
+        nobody else refers to its tensors, nor do two of them share memory. `Augment` then
+        changes images where they lie, which takes less time.
+
         Args:
             indices: Positions in the dataset, any order, repeats allowed; at least one.
         """

@@ -16,11 +16,13 @@ from torch.utils.data import (
     Dataset,
     IterableDataset,
     Subset,
+    TensorDataset,
     default_collate,
     get_worker_info,
 )
 
 from fastloader.datasets import AlbumentationsTransform, Augment, DatasetWrapper
+from fastloader.datasets._batched import as_batched
 from fastloader.errors import SettingsError, ShapeError
 from fastloader.randomness._seeding import DrawScope, draw_scope
 from fastloader.tensors._buffers import allocating_with
@@ -427,6 +429,70 @@ def test_a_batch_is_made_where_the_loader_wants_it_and_nothing_else_is():
         images, _ = dataset.get_batch([3, 4])
 
     assert [tensor.data_ptr() for tensor in made] == [images.data_ptr()]
+
+
+class Lent(Collated):
+    """Batches that the dataset keeps, or says that it does not."""
+
+    makes_new_batches = False
+
+    def get_batch(self, indices):
+        self.batch = super().get_batch(indices)
+        return self.batch
+
+
+class New(Lent):
+    makes_new_batches = True
+
+
+class OwnBatches(Augment):
+    """Derived by somebody who changes batches otherwise."""
+
+    def transform_batch(self, batch, indices):
+        return batch + 1
+
+
+def in_memory(count=6):
+    return torch.arange(count * 32.0).reshape(count, 2, 4, 4)
+
+
+@pytest.mark.parametrize("base", [Lent, New])
+def test_only_batches_that_nobody_else_has_are_written_to(base):
+    dataset = Augment(base(in_memory()), [RandomFlip(), RandomShift(1.0)], seed=1)
+
+    batch = dataset.get_batch([4, 1, 2])
+
+    assert torch.equal(batch, torch.stack([dataset[4], dataset[1], dataset[2]]))
+    assert (batch.data_ptr() == dataset.dataset.batch.data_ptr()) == (base is New)
+
+
+def test_a_batch_that_the_caller_has_is_not_written_to():
+    dataset = Augment(New(in_memory()), RandomShift(1.0), seed=1)
+    given = in_memory()
+
+    dataset.transform_batch(given, range(6))
+
+    assert torch.equal(given, in_memory())
+
+
+def test_a_subclass_that_changes_batches_otherwise_is_heard():
+    dataset = OwnBatches(New(in_memory()), RandomFlip(1.0, 1.0))
+
+    assert torch.equal(dataset.get_batch([0, 5]), in_memory()[[0, 5]] + 1)
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=str)
+def test_batches_of_rows_are_written_to_and_lie_as_collated_samples_do(layout):
+    images = in_memory().contiguous(memory_format=layout)
+    expected = images.clone()
+    dataset = Augment(TensorDataset(images), [RandomFlip(), RandomShift(1.0)], seed=1)
+
+    (batch,) = as_batched(dataset).get_batch([4, 1, 2])
+
+    alone = torch.stack([dataset[index][0] for index in (4, 1, 2)])
+    assert torch.equal(batch, alone)
+    assert batch.stride() == alone.stride()
+    assert torch.equal(images, expected)
 
 
 def test_the_transforms_of_the_user_are_kept():

@@ -12,9 +12,10 @@ from fastloader.transforms import (
     RandomFlip,
     RandomQuarterTurn,
     RandomResizedCrop,
+    _orientation,
     _windows,
 )
-from fastloader.transforms import _geometry as geometry
+from fastloader.transforms._orientation import Ways
 
 seeds = st.integers(0, 2**64 - 1)
 sizes = st.integers(1, 9)
@@ -79,14 +80,19 @@ def test_four_times_the_same_turn_is_none(seed, size):
     assert torch.equal(result, images)
 
 
-def test_grouped_moves_for_devices_equal_those_for_the_cpu():
+def test_grouped_moves_for_devices_equal_those_for_the_cpu_in_place_or_not():
     images = numbered(4, 4, 64)
     ways = np.arange(64) % 8
-    bits = [ways & 4 > 0, ways & 1 > 0, ways & 2 > 0]
+    asked = Ways(ways & 4 > 0, ways & 1 > 0, ways & 2 > 0)
+    grouped, in_place = torch.empty_like(images), images.clone()
+    one_by_one, alone = torch.empty_like(images), images.clone()
 
-    grouped = geometry._reoriented_in_groups(images, *bits)
+    _orientation._reorient_in_groups(images, asked, grouped)
+    _orientation._reorient_in_groups(in_place, asked, in_place)
+    _orientation._reorient_one_by_one(images, asked, one_by_one)
+    _orientation._reorient_one_by_one(alone, asked, alone)
 
-    assert torch.equal(grouped, geometry._reoriented_one_by_one(images, *bits))
+    assert all(torch.equal(each, one_by_one) for each in (grouped, in_place, alone))
 
 
 @given(

@@ -11,14 +11,18 @@ from fastloader.transforms import (
     ChannelDrop,
     Cutout,
     Draws,
+    GaussianBlur,
     GaussianNoise,
     OneOf,
     RandomCrop,
     RandomFlip,
     RandomGamma,
+    RandomQuarterTurn,
+    RandomResizedCrop,
     RandomScale,
     RandomShift,
     Sometimes,
+    SpecAugment,
     Transform,
 )
 
@@ -40,6 +44,25 @@ class FromMemory(Transform):
 
     def apply(self, images, draws):
         return KEPT
+
+
+EACH = [
+    RandomFlip(),
+    RandomQuarterTurn(),
+    RandomCrop(6),
+    RandomResizedCrop(6),
+    RandomScale(),
+    RandomShift(3.0),
+    RandomGamma(),
+    GaussianNoise(2.0),
+    GaussianBlur(),
+    ChannelDrop(0.5),
+    Cutout(3, fill="mean"),
+    SpecAugment(),
+    Sometimes(RandomFlip()),
+    OneOf(RandomFlip(), RandomScale()),
+    Chain(RandomFlip(), RandomScale()),
+]
 
 
 class OwnFlip(RandomFlip):
@@ -121,6 +144,36 @@ def test_what_one_of_ours_has_made_is_written_over_and_lies_where_the_loader_wan
         changed = Chain(RandomCrop(6), RandomScale(2.0), Cutout(4)).batch(images(), DRAWS)
 
     assert [each.data_ptr() for each in asked] == [changed.data_ptr()]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.uint16], ids=str)
+@pytest.mark.parametrize("transform", EACH, ids=repr)
+def test_a_batch_that_may_be_written_to_becomes_the_same(transform, dtype):
+    given = images(dtype)
+
+    changed = transform.batch(given, DRAWS.stream(0), in_place=True)
+
+    assert torch.equal(changed, transform.batch(images(dtype), DRAWS.stream(0)))
+    assert (changed.data_ptr() == given.data_ptr()) == transform.works_in_place
+
+
+def test_labels_are_not_written_to_where_images_may_be():
+    given = images(torch.int64)
+
+    moved = RandomFlip().batch(given, DRAWS.stream(0), are_labels=True, in_place=True)
+
+    assert torch.equal(given, images(torch.int64))
+    assert torch.equal(moved, RandomFlip().batch(images(torch.int64), DRAWS.stream(0)))
+
+
+@pytest.mark.parametrize("own", [OwnFlip(), OwnScale()], ids=repr)
+def test_a_subclass_that_writes_its_method_anew_is_heard_where_images_may_be_written_to(own):
+    given = images()
+
+    changed = own.batch(given, DRAWS.stream(0), in_place=True)
+
+    assert torch.equal(given, images())
+    assert torch.equal(changed, own.batch(images(), DRAWS.stream(0)))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.uint8], ids=str)

@@ -138,6 +138,27 @@ class Augment(DatasetWrapper):
             batch: A batch of the base.
             indices: Index of each sample.
         """
+        return self._transformed(batch, indices, may_overwrite=False)
+
+    def transform_new_batch(self, batch: Batch, indices: Sequence[Any]) -> Batch:
+        """Return the batch with its images changed where they lie; see `DatasetWrapper`.
+
+        Args:
+            batch: A batch that nobody else refers to.
+            indices: Index of each sample.
+        """
+        if type(self).transform_batch is not Augment.transform_batch:  # somebody's own
+            return self.transform_batch(batch, indices)
+        return self._transformed(batch, indices, may_overwrite=True)
+
+    @property
+    def makes_new_batches(self) -> bool:
+        """False: transforms of others may hand out images that they keep."""
+        return False
+
+    def _transformed(
+        self, batch: Batch, indices: Sequence[Any], *, may_overwrite: bool
+    ) -> Batch:
         if not self.training:
             return batch
         path = find_image(batch, self.field, batched=True)
@@ -147,9 +168,10 @@ class Augment(DatasetWrapper):
             return default_collate(samples)
         draws = self._draws(self._numbers(batch, indices))
         are_arrays = partial(self._is_array, indices[0], path)
-        changed = replace_field(
-            batch, path, self._pipeline.on_images(images, draws, are_arrays)
+        images = self._pipeline.on_images(
+            images, draws, are_arrays, may_overwrite=may_overwrite
         )
+        changed = replace_field(batch, path, images)
         for path in self._label_paths:
             labels = self._pipeline.on_labels(get_field(batch, path), draws)
             changed = replace_field(changed, path, labels)

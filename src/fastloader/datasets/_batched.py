@@ -19,7 +19,7 @@ from torch.utils.data import (
 
 from fastloader.datasets._merge import UnlikeBatchesError, merge_batches
 from fastloader.datasets._tensor_rows import Rows
-from fastloader.datasets._wrapper import DatasetWrapper
+from fastloader.datasets._wrapper import DatasetWrapper, batch_through, makes_new_batches
 from fastloader.sampling._compact import IndexArray, IndexList
 from fastloader.typing import Batch, BatchedDataset, Sample
 
@@ -127,6 +127,11 @@ class _Adapter(ABC):
     @abstractmethod
     def parts(self) -> Sequence[BatchedDataset]:
         """Return the datasets that this one is made of."""
+
+    @property
+    def makes_new_batches(self) -> bool:
+        """Whether nobody else refers to its batches."""
+        return all(map(makes_new_batches, self.parts()))
 
     def _collate_samples(self, indices: Sequence[Any]) -> Batch:
         """Make a batch the plain way, for what the fast way cannot or need not know."""
@@ -258,7 +263,11 @@ class WrappedRows(_Adapter):
         self.base = base
 
     def get_batch(self, indices: Sequence[int], /) -> Batch:
-        return self.wrapper.transform_batch(self.base.get_batch(indices), indices)
+        return batch_through(self.wrapper, self.base, indices)
+
+    @property
+    def makes_new_batches(self) -> bool:
+        return _is_ours(self.wrapper) and super().makes_new_batches
 
     def parts(self) -> Sequence[BatchedDataset]:
         return [self.base]

@@ -67,6 +67,8 @@ class OMEArrowDataset(Dataset[Any]):
         OME-Arrow 0.0.2 to 0.1.0, https://github.com/WayScience/ome-arrow.
     """
 
+    makes_new_batches = True
+
     def __init__(
         self,
         path: SourcePath | Sequence[SourcePath],

@@ -99,7 +99,12 @@ class Pipeline:
         return self._from(0, image, draws)
 
     def on_images(
-        self, images: torch.Tensor, draws: Draws, are_arrays: Callable[[], bool]
+        self,
+        images: torch.Tensor,
+        draws: Draws,
+        are_arrays: Callable[[], bool],
+        *,
+        may_overwrite: bool = False,
     ) -> Any:
         """Return the images of a batch changed, as if each had been changed before collating.
 
@@ -108,11 +113,14 @@ class Pipeline:
             draws: Random numbers of N samples.
             are_arrays: Tells whether the images were NumPy arrays before they were collated;
                 asked only if there is a foreign transform.
+            may_overwrite: Whether images may be written to, as nobody else refers to them.
         """
         ours = cast("list[Transform]", list(takewhile(_is_ours, self.transforms)))
         num_ours = len(ours)
         streams = [draws.stream(self.first_stream + number) for number in range(num_ours)]
-        images = apply_in_turn(ours, images, streams)
+        # Where they are not in order, neither would the changed ones be.
+        may_overwrite = may_overwrite and images.is_contiguous()
+        images = apply_in_turn(ours, images, streams, may_overwrite=may_overwrite)
         if num_ours == len(self.transforms):
             return images
         singles: Iterable[Any] = images.numpy() if are_arrays() else images

@@ -41,6 +41,8 @@ class StoredImages(OwnFingerprint):
         self._axes = axes
         self._dtype = dtype
 
+    makes_new_batches = True
+
     def own_fingerprint(self) -> None:
         """Return nothing: pixels and labels stay, whatever their store learns of its files."""
 

@@ -14,7 +14,7 @@ from fastloader.machine._ranks import read_ranks
 from fastloader.tensors._arrays import as_tensor
 from fastloader.typing import Batch, Sample
 
-__all__ = ["DatasetWrapper"]
+__all__ = ["DatasetWrapper", "batch_through", "makes_new_batches"]
 
 _PLAIN = (bool, int, float, str, type(None))
 
@@ -122,6 +122,21 @@ class DatasetWrapper(Dataset[Any]):
             batch, path, self.transform_images(get_field(batch, path), indices)
         )
 
+    def transform_new_batch(self, batch: Batch, indices: Sequence[Any]) -> Batch:
+        """Return the changed batch, in the same memory where that takes less time.
+
+        Args:
+            batch: A batch of a base that `makes_new_batches`: nobody else refers to it.
+            indices: Index of each sample in the dataset, length N.
+        """
+        return self.transform_batch(batch, indices)
+
+    @property
+    def makes_new_batches(self) -> bool:
+        """Whether nobody else refers to its batches; see `fastloader.typing.BatchedDataset`."""
+        is_ours = type(self).__module__.partition(".")[0] == __name__.partition(".")[0]
+        return is_ours and makes_new_batches(self.dataset)
+
     # What is forwarded.
 
     def __len__(self) -> int:
@@ -218,8 +233,7 @@ class _Batched:
         Args:
             indices: Positions in the dataset.
         """
-        wrapper = cast("DatasetWrapper", self)
-        return wrapper.transform_batch(self.dataset.get_batch(indices), indices)
+        return batch_through(cast("DatasetWrapper", self), self.dataset, indices)
 
 
 class _Listed:
@@ -255,6 +269,29 @@ class _Resumable:
         """
         self.dataset.load_state_dict(state["dataset"])
         self._num_read = self._resumed_at = state["num_read"]
+
+
+def batch_through(wrapper: DatasetWrapper, base: Any, indices: Sequence[Any]) -> Batch:
+    """Return samples of a wrapper as one batch.
+
+    Args:
+        wrapper: Whose samples to return.
+        base: Makes batches of what it wraps.
+        indices: Positions in the dataset.
+    """
+    batch = base.get_batch(indices)
+    if makes_new_batches(base):
+        return wrapper.transform_new_batch(batch, indices)
+    return wrapper.transform_batch(batch, indices)
+
+
+def makes_new_batches(base: Any) -> bool:
+    """Tell whether the batches of a dataset may be written to, as nobody else refers to them.
+
+    Args:
+        base: Any dataset with `get_batch`; it says so itself.
+    """
+    return getattr(base, "makes_new_batches", False) is True
 
 
 _KINDS = (_Iterable, _Batched, _Listed, _Resumable)

@@ -1,21 +1,20 @@
 """Flips, turns and crops: pixels change place, not value."""
 
 from dataclasses import dataclass
-from itertools import product
+from typing import ClassVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from fastloader.errors import SettingsError, ShapeError
 from fastloader.randomness._keyed import Draws
-from fastloader.transforms._blocks import work_through
 from fastloader.transforms._bounds import (
     check_number,
     check_probability,
     check_size,
     check_whole,
 )
+from fastloader.transforms._orientation import Ways, reorient
 from fastloader.transforms._pixels import as_dtype, as_movable, empty_images
 from fastloader.transforms._transform import GeometricTransform
 from fastloader.transforms._windows import cut_windows
@@ -23,8 +22,50 @@ from fastloader.transforms._windows import cut_windows
 __all__ = ["RandomCrop", "RandomFlip", "RandomQuarterTurn"]
 
 
+class _Orientation(GeometricTransform):
+    """A transform after which images lie another way round: nothing else of them changes."""
+
+    works_in_place: ClassVar[bool] = True
+
+    def ways(self, shape: torch.Size, draws: Draws) -> Ways:
+        """Return which way round each image is to lie; the method to write.
+
+        Args:
+            shape: ``(N, C, H, W)``.
+            draws: Random numbers of the N images.
+
+        Raises:
+            NotImplementedError: In this base class.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must define ways(shape, draws).")
+
+    def move(self, images: torch.Tensor, draws: Draws) -> torch.Tensor:
+        """Reorient; see `GeometricTransform.move`.
+
+        Args:
+            images: Shape ``(N, C, H, W)``.
+            draws: Random numbers of the N images.
+        """
+        moved = empty_images(images.shape, images)
+        reorient(images, self.ways(images.shape, draws), moved)
+        return moved
+
+    def apply_in_place(self, images: torch.Tensor, draws: Draws) -> torch.Tensor:
+        """Reorient images where they lie; see `Transform.apply_in_place`.
+
+        Those that stay as they are, a quarter of them, are not touched.
+
+        Args:
+            images: Shape ``(N, C, H, W)``.
+            draws: Random numbers of the N images.
+        """
+        bits = as_movable(images)
+        reorient(bits, self.ways(images.shape, draws), bits)
+        return images
+
+
 @dataclass(frozen=True)
-class RandomFlip(GeometricTransform):
+class RandomFlip(_Orientation):
     """Flip each image left to right, top to bottom, both or not.
 
     Applied twice with the same key it gives the image back.
@@ -39,19 +80,19 @@ class RandomFlip(GeometricTransform):
         check_probability("horizontal", self.horizontal)
         check_probability("vertical", self.vertical)
 
-    def move(self, images: torch.Tensor, draws: Draws) -> torch.Tensor:
-        """Flip; see `GeometricTransform.move`.
+    def ways(self, shape: torch.Size, draws: Draws) -> Ways:
+        """Draw which images to flip.
 
         Args:
-            images: Shape ``(N, C, H, W)``.
+            shape: ``(N, C, H, W)``.
             draws: Random numbers of the N images.
         """
         mirrored, upside_down = draws.chance(self.horizontal), draws.chance(self.vertical)
-        return _reoriented(images, np.zeros(len(images), np.bool_), upside_down, mirrored)
+        return Ways(np.zeros(shape[0], np.bool_), upside_down, mirrored)
 
 
 @dataclass(frozen=True)
-class RandomQuarterTurn(GeometricTransform):
+class RandomQuarterTurn(_Orientation):
     """Turn each image by a multiple of 90 degrees, counterclockwise."""
 
     turns: tuple[int, ...] = (0, 1, 2, 3)
@@ -65,17 +106,17 @@ class RandomQuarterTurn(GeometricTransform):
                 f"turns must hold numbers of quarter turns from 0 to 3, but got {self.turns}."
             )
 
-    def move(self, images: torch.Tensor, draws: Draws) -> torch.Tensor:
-        """Turn; see `GeometricTransform.move`.
+    def ways(self, shape: torch.Size, draws: Draws) -> Ways:
+        """Draw by how much to turn each image.
 
         Args:
-            images: Shape ``(N, C, H, W)``.
+            shape: ``(N, C, H, W)``.
             draws: Random numbers of the N images.
 
         Raises:
             ShapeError: If the images are not square and would not keep their shape.
         """
-        height, width = images.shape[2:]
+        height, width = shape[2:]
         if height != width and not {1, 3}.isdisjoint(self.turns):
             raise ShapeError(
                 f"Quarter turns need square images, but these are {height} x {width}: crop "
@@ -83,7 +124,7 @@ class RandomQuarterTurn(GeometricTransform):
             )
         turns = np.array(self.turns)[draws.integers(0, len(self.turns))]
         # One turn is rows for columns, then upside down; three are the same and mirrored.
-        return _reoriented(images, turns % 2 == 1, (turns == 1) | (turns == 2), turns >= 2)
+        return Ways(turns % 2 == 1, (turns == 1) | (turns == 2), turns >= 2)
 
 
 @dataclass(frozen=True)
@@ -138,54 +179,3 @@ class RandomCrop(GeometricTransform):
         value = as_dtype(torch.tensor(fill, dtype=torch.float64), images.dtype)
         windows = cut_windows(as_movable(images), top, left, size, as_movable(value))
         return windows.view(images.dtype)
-
-
-def _reoriented(images: torch.Tensor, *ways: NDArray[np.bool_]) -> torch.Tensor:
-    """Change rows for columns, then top for bottom, then left for right, where asked."""
-    if images.device.type == "cpu":
-        return _reoriented_one_by_one(images, *ways)
-    return _reoriented_in_groups(images, *ways)
-
-
-def _reoriented_one_by_one(
-    images: torch.Tensor,
-    transposed: NDArray[np.bool_],
-    upside_down: NDArray[np.bool_],
-    mirrored: NDArray[np.bool_],
-) -> torch.Tensor:
-    # A view with negative strides costs nothing, and one copy is all: three times faster
-    # than to gather, flip and scatter groups of images.
-    source = images.numpy()
-    batch = empty_images(images.shape, images)
-    changed = batch.numpy()
-    views = [
-        (source.swapaxes(2, 3) if is_transposed else source)[:, :, ::rows, ::columns]
-        for is_transposed, rows, columns in product((False, True), (1, -1), (1, -1))
-    ]
-    kinds = (transposed * 4 + upside_down * 2 + mirrored).tolist()
-
-    def move(part: slice) -> None:
-        for number in range(part.start, part.stop):
-            changed[number] = views[kinds[number]][number]
-
-    work_through(images, move)
-    return batch
-
-
-def _reoriented_in_groups(
-    images: torch.Tensor,
-    transposed: NDArray[np.bool_],
-    upside_down: NDArray[np.bool_],
-    mirrored: NDArray[np.bool_],
-) -> torch.Tensor:
-    changed = images.clone()
-    for is_transposed, rows, columns in product((False, True), repeat=3):
-        is_chosen = (
-            (transposed == is_transposed) & (upside_down == rows) & (mirrored == columns)
-        )
-        chosen = torch.from_numpy(np.flatnonzero(is_chosen)).to(images.device)
-        if len(chosen):
-            part = images[chosen]
-            axes = [axis for axis, is_flipped in ((2, rows), (3, columns)) if is_flipped]
-            changed[chosen] = (part.mT if is_transposed else part).flip(axes)
-    return changed

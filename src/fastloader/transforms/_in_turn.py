@@ -22,6 +22,7 @@ def apply_in_turn(
     draws: Sequence[Draws],
     *,
     are_labels: bool = False,
+    may_overwrite: bool = False,
 ) -> torch.Tensor:
     """Return the images changed by each transform.
 
@@ -32,15 +33,14 @@ def apply_in_turn(
 
     Args:
         transforms: What to apply, in this order.
-        images: Shape ``(N, ..., H, W)``; they are not written to.
+        images: Shape ``(N, ..., H, W)``.
         draws: Random numbers of the N images for each transform.
-        are_labels: Whether the images are label images.
+        are_labels: Whether the images are label images, which are never written to.
+        may_overwrite: Whether `images` may be written to, as nobody else refers to them.
     """
-    may_overwrite = [
-        not are_labels and _is_ours(one) and one.works_in_place for one in transforms
-    ]
-    makes_new = [False, *(_is_ours(one) and one.makes_new_images for one in transforms)]
-    in_place = list(map(and_, may_overwrite, makes_new))
+    can_overwrite = [not are_labels and one.works_in_place for one in transforms]
+    are_new = [may_overwrite, *(_is_ours(one) and one.makes_new_images for one in transforms)]
+    in_place = list(map(and_, can_overwrite, are_new))
     num_before = max(
         (n for n, is_in_place in enumerate(in_place) if not is_in_place), default=0
     )

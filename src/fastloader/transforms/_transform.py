@@ -44,9 +44,16 @@ class Transform:
     """
 
     works_in_place: ClassVar[bool] = False
-    """Whether `apply_in_place` writes to the images it gets and returns these."""
+    """Whether `apply_in_place` may be called: it writes to the images it gets and returns these."""
     makes_new_images: ClassVar[bool] = True
     """Whether what `apply` returns lies in memory that nobody else has."""
+
+    def __init_subclass__(cls) -> None:
+        """Do not work in place by what is inherited where `apply` is written anew."""
+        super().__init_subclass__()
+        is_changed = not {"apply", "move", "compute"}.isdisjoint(vars(cls))
+        if is_changed and "works_in_place" not in vars(cls):
+            cls.works_in_place = False
 
     def apply(self, images: torch.Tensor, draws: Draws) -> torch.Tensor:
         """Return the changed images; the only method to write.
@@ -73,7 +80,7 @@ class Transform:
         return labels
 
     def apply_in_place(self, images: torch.Tensor, draws: Draws) -> torch.Tensor:
-        """Return the changed images, in the memory of `images` if the class `works_in_place`.
+        """Return the changed images, in the memory of `images`; called if it `works_in_place`.
 
         Args:
             images: Shape ``(N, C, H, W)``, which nobody else will look at.
@@ -96,7 +103,8 @@ class Transform:
                 as channels.
             draws: Random numbers of N images.
             are_labels: Whether the images are label images.
-            in_place: Whether `images` may be written to, see `apply_in_place`; labels are not.
+            in_place: Whether `images` may be written to, which takes less time where the
+                transform `works_in_place`; labels are not.
 
         Returns:
             Tensor of the same dtype and on the same device.
@@ -109,7 +117,8 @@ class Transform:
                 f"Expected a batch of {len(draws)} images, shape ({len(draws)}, ..., H, W), "
                 f"but got a tensor of shape {tuple(images.shape)}."
             )
-        unlabelled = self.apply_in_place if in_place else self.apply
+        overwrites = in_place and self.works_in_place and not are_labels
+        unlabelled = self.apply_in_place if overwrites else self.apply
         method = self.apply_to_labels if are_labels else unlabelled
         if images.ndim == 4:
             return method(images, draws)
