@@ -27,7 +27,12 @@ from torch.utils.data import (
 
 import fastloader
 from fastloader import FastLoader
-from fastloader.errors import EmptyEpochError, SettingsError, UnpicklableError
+from fastloader.errors import (
+    EmptyEpochError,
+    ResumeError,
+    SettingsError,
+    UnpicklableError,
+)
 from fastloader.machine._machine import read_machine
 
 AUTOMATIC = {
@@ -642,6 +647,21 @@ def test_a_used_loader_can_be_copied(copied):
     expected = numbers(loader)
 
     assert numbers(copied(loader)) == expected
+
+
+@pytest.mark.multiprocess
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_a_subclass_with_an_index_sampler_of_its_own_reads_by_it(num_workers):
+    class Chosen(FastLoader):
+        @property
+        def _index_sampler(self):
+            return [[1, 2], [3]]
+
+    loader = Chosen(Squares(), batch_size=2, num_workers=num_workers)
+
+    assert [batch.flatten().tolist() for batch in loader] == [[1, 4], [9]]
+    with pytest.raises(ResumeError, match="_index_sampler"):
+        loader.state_dict()
 
 
 @pytest.mark.multiprocess

@@ -15,6 +15,7 @@ from fastloader._torch_internals import (
     default_collate_fn_map,
     forget_scaled_step,
     index_sampler,
+    reads_otherwise,
     registered_tensors,
     reported_length,
     set_worker_info,
@@ -115,6 +116,17 @@ def test_the_index_sampler_is_the_batch_sampler_or_the_sampler_without_batches()
 
     assert index_sampler(batches) is batches.batch_sampler
     assert index_sampler(single) is single.sampler
+
+
+def test_what_is_read_is_a_property_that_classes_may_have_of_their_own():
+    class Other(DataLoader):
+        @property
+        def _index_sampler(self):
+            return [[1, 0]]
+
+    assert reads_otherwise(Other)
+    assert not reads_otherwise(DataLoader)
+    assert [batch.tolist() for batch in Other([1, 2])] == [[2, 1]]
 
 
 class Counted(IterableDataset):

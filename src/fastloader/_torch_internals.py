@@ -23,6 +23,7 @@ __all__ = [
     "default_collate_fn_map",
     "forget_scaled_step",
     "index_sampler",
+    "reads_otherwise",
     "registered_tensors",
     "reported_length",
     "set_worker_info",
@@ -120,6 +121,11 @@ def batches_under_way(iterator: Any) -> tuple[int, int]:
 def index_sampler(loader: DataLoader[Any]) -> Iterable[Any]:
     """Return what the loader reads: its batch sampler, or its sampler without batches."""
     return cast("Iterable[Any]", loader._index_sampler)  # noqa: SLF001
+
+
+def reads_otherwise(cls: type[DataLoader[Any]]) -> bool:
+    """Return whether loaders of a class read something else than their samplers."""
+    return cls._index_sampler is not DataLoader._index_sampler  # noqa: SLF001
 
 
 def reported_length(loader: DataLoader[Any]) -> int | None:

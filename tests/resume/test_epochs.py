@@ -4,7 +4,7 @@ import pickle
 
 import pytest
 import torch
-from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, Subset
+from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, Sampler, Subset
 
 from fastloader import FastLoader
 from fastloader.datasets import DatasetWrapper
@@ -118,6 +118,33 @@ def test_who_sets_the_epoch_of_the_sampler_is_followed():
 
     assert epochs_seen(loader) == {5}
     assert (sampler.epoch, dataset.epoch) == (5, 5)
+
+
+@pytest.mark.parametrize("name", ["_epoch", "current_epoch"])
+@pytest.mark.parametrize("before", [-1, 0], ids=["no epoch yet", "first epoch"])
+def test_a_sampler_that_keeps_the_epoch_by_another_name_is_followed(name, before):
+    class Rotated(Sampler):
+        def __init__(self):
+            setattr(self, name, before)
+
+        def set_epoch(self, epoch):
+            setattr(self, name, epoch)
+
+        def __len__(self):
+            return 4
+
+        def __iter__(self):
+            return iter(range(getattr(self, name), getattr(self, name) + 4))
+
+    loader = FastLoader(Numbers(), 4, sampler=Rotated(), num_workers=0)
+    first = plain(loader)
+    seen = []
+    for epoch in (5, 6):
+        loader.sampler.set_epoch(epoch)
+        seen.append(plain(loader))
+
+    assert first == [[0, 1, 2, 3]]
+    assert seen == [[[5, 6, 7, 8]], [[6, 7, 8, 9]]]
 
 
 @pytest.mark.parametrize("wrap", [True, False], ids=["batch_sampler", "sampler"])

@@ -14,6 +14,7 @@ from fastloader.sampling._epoch_order import order_decider
 __all__ = ["EpochTeller"]
 
 _DEPTH = 5
+_NAMES = ("epoch", "_epoch", "current_epoch", "_current_epoch", "cur_epoch", "_cur_epoch")
 
 
 class _Told(int):
@@ -37,9 +38,9 @@ what somebody has set for the other."""
 class EpochTeller:
     """Calls ``set_epoch`` of all that have it, once for each pass over a loader.
 
-    Frameworks and users call ``set_epoch`` of samplers and datasets too. Where the attribute
-    ``epoch`` of one is another than it was last told, somebody has, and the loader and all the
-    others go by that. Who calls ``set_epoch`` of a `DistributedSampler` with the same number
+    Frameworks and users call ``set_epoch`` of samplers and datasets too. Where one keeps the
+    number, as ``epoch`` or by a name like it, and it is another than it was last told, somebody
+    has, and the loader and all the others go by that. Who calls ``set_epoch`` of a `DistributedSampler` with the same number
     again wants the same epoch again, as with a stock loader.
 
     **Processes:** the main one. Copies of the dataset in workers are told with their tasks.
@@ -55,8 +56,8 @@ class EpochTeller:
             loader: The loader.
         """
         for target in _targets(loader):
-            epoch, told = getattr(target, "epoch", None), _told.get(id(target), 0)
-            if isinstance(epoch, int) and (
+            epoch, told = _epoch_of(target), _told.get(id(target), 0)
+            if epoch is not None and (
                 epoch != told or (isinstance(told, _Told) and epoch is not told)
             ):
                 return int(epoch)
@@ -82,7 +83,7 @@ class EpochTeller:
             epoch: Its number.
         """
         for target in _targets(loader):
-            if getattr(target, "epoch", None) != epoch:
+            if _epoch_of(target) != epoch:
                 _tell(target, epoch, is_dataset=target is loader.dataset)
             _remember(target, epoch)
         self._dataset_epoch = epoch
@@ -111,6 +112,12 @@ def _targets(loader: Any) -> list[Any]:
         if sampler is None:
             break
     return [target for target in (*found, loader.dataset) if knows(target, "set_epoch")]
+
+
+def _epoch_of(target: Any) -> int | None:
+    """Return the number of the epoch that an object keeps, if it can be seen."""
+    numbers = (getattr(target, name, None) for name in _NAMES)
+    return next((n for n in numbers if isinstance(n, int) and n >= 0), None)
 
 
 def _tell(target: Any, epoch: int, *, is_dataset: bool) -> None:

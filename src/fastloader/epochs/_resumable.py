@@ -6,6 +6,7 @@ from typing import Any, TypeVar, cast
 
 from torch.utils.data import DataLoader
 
+from fastloader._torch_internals import reads_otherwise
 from fastloader.epochs._epochs import Epochs
 from fastloader.errors import ResumeError, SettingsError
 from fastloader.settings._traits import is_data_pipe
@@ -65,7 +66,7 @@ class ResumableLoader(DataLoader[T_co]):
 
         Raises:
             ResumeError: If batches come in torch's own way, which cannot be resumed
-                (``transport="torch"``, data pipes).
+                (``transport="torch"``, data pipes, subclasses with an ``_index_sampler``).
         """
         if self._iterates_otherwise():
             return cast("dict[str, Any]", self._state_of_other("state_dict")())
@@ -101,6 +102,8 @@ class ResumableLoader(DataLoader[T_co]):
             return "torch's own iterators: the dataset is a data pipe"
         if (other := self._next_class()) is not DataLoader:
             return f"the iterators of {other.__name__}, of which the loader is made"
+        if reads_otherwise(type(self)):
+            return "torch's own iterators: the class has an _index_sampler of its own"
         return None
 
     def _next_class(self) -> type:
@@ -112,7 +115,8 @@ class ResumableLoader(DataLoader[T_co]):
         if method is None:
             raise ResumeError(
                 "The batches of this loader come from torch's own iterators (because of "
-                "transport='torch', or a data pipe), which cannot tell where they are: leave "
-                "transport out, or read a map-style or iterable dataset."
+                "transport='torch', a data pipe, or an _index_sampler of its own class), which "
+                "cannot tell where they are: leave transport out, read a map-style or iterable "
+                "dataset, or give a batch_sampler."
             )
         return cast("Callable[..., Any]", method)
