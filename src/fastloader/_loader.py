@@ -26,6 +26,8 @@ from fastloader.settings._choose import (
     GivenOptions,
     choose_most_workers,
     choose_settings,
+    choose_spare_workers,
+    may_be_placed,
 )
 from fastloader.settings._given import (
     as_count,
@@ -231,6 +233,8 @@ class FastLoader(ResumableLoader[T_co]):
         self._facts = LoaderFacts(
             chosen_workers=chosen.num_workers if is_automatic else None,
             most_workers=choose_most_workers(machine, traits, given, chosen.num_workers),
+            may_be_placed=may_be_placed(traits, given),
+            spare_workers=choose_spare_workers(machine, traits, given),
             chose_persistence=persistent_workers == "auto",
             chose_prefetch=prefetch_factor in {"auto", None} and suggested is None,
             may_fork=(

@@ -8,7 +8,7 @@ import torch
 from torch.utils.data import Dataset, get_worker_info
 
 from fastloader import FastLoader
-from fastloader.engine import Placement
+from fastloader.engine import Place, Placement
 from fastloader.epochs import _epoch
 
 
@@ -56,7 +56,10 @@ class Begun(Placement):
 
     def note(self, *_seconds):
         self._num_left -= 1
-        self.is_here = self._num_left > 0
+        if self._num_left <= 0:
+            self.place = Place.WORKERS
+
+    num_passed_over = 0
 
     def may_finish_here(self, _num_left):
         return False
@@ -172,17 +175,19 @@ def test_an_error_names_its_sample_wherever_it_is_raised(made_here, num_here):
 class Moving(Placement):
     """Moves after so many batches, again and again, whatever they took."""
 
-    def __init__(self, num_batches):
+    def __init__(self, num_batches, places=(Place.HERE, Place.WORKERS)):
         super().__init__()
         self._num_batches = num_batches
-        self._num_noted = 0
+        self._order = places
+        self.place = places[0]
         self.places = []
 
+    num_passed_over = 0
+
     def note(self, *_seconds):
-        self.places.append(self.is_here)
-        self._num_noted += 1
-        if self._num_noted % self._num_batches == 0:
-            self.is_here = not self.is_here
+        self.places.append(self.place)
+        turn = len(self.places) // self._num_batches
+        self.place = self._order[turn % len(self._order)]
 
     def may_finish_here(self, _num_left):
         return False
@@ -191,10 +196,13 @@ class Moving(Placement):
 class Settled(Moving):
     """Finds after so many batches that it would have been better to stay here."""
 
+    needs_no_workers = False
+
     def note(self, *seconds):
-        if not self.is_settled_here:
+        if not self.needs_no_workers:
             super().note(*seconds)
-        self.is_settled_here = self.is_here and len(self.places) > self._num_batches
+        is_late = len(self.places) > self._num_batches
+        self.needs_no_workers = self.place is Place.HERE and is_late
 
 
 @pytest.mark.multiprocess
@@ -209,7 +217,7 @@ def test_batches_stay_the_same_wherever_they_are_made(num_batches, in_order):
         ours, theirs = rows(loader), rows(expected)
         assert ours == theirs if in_order else sorted(ours) == sorted(theirs)
 
-    assert {True, False} == set(placement.places)
+    assert {Place.HERE, Place.WORKERS} == set(placement.places)
 
 
 @pytest.mark.multiprocess
@@ -235,7 +243,7 @@ def test_workers_that_are_of_no_use_are_ended_at_once():
     loader._opener._placement = Settled(5)
     iterator = iter(loader)
 
-    while not loader._opener._placement.is_settled_here:
+    while not loader._opener._placement.needs_no_workers:
         next(iterator)
     labels = torch.cat([next(iterator)[1] for _ in range(20)]).tolist()
 
@@ -248,12 +256,12 @@ def test_idle_workers_that_are_of_no_use_are_ended_by_the_next_pass():
     before = num_children()
     loader = FastLoader(Rows(400), 8)
     loader._opener._placement = Moving(1000)
-    loader._opener._placement.is_here = False
+    loader._opener._placement.place = Place.WORKERS
     list(loader)
     assert num_children() > before
 
     loader._opener._placement = Settled(1000)
-    loader._opener._placement.is_settled_here = True
+    loader._opener._placement.needs_no_workers = True
     list(loader)
 
     assert num_children() == before
@@ -264,9 +272,10 @@ def test_what_workers_have_begun_of_a_pass_that_begins_here_is_no_wrong_forecast
     loader = FastLoader(Rows(400), 8, shuffle=True, seed=3)
     expected = FastLoader(Rows(400), 8, shuffle=True, seed=3, num_workers=0)
 
-    for is_here, num_batches in ((False, 1000), (False, 1000), (True, 5)):
+    workers = Place.WORKERS
+    for place, num_batches in ((workers, 1000), (workers, 1000), (Place.HERE, 5)):
         loader._opener._placement = Moving(num_batches)
-        loader._opener._placement.is_here = is_here
+        loader._opener._placement.place = place
         assert rows(loader) == rows(expected)
 
     assert loader._opener.keeper._idle.is_predictable
@@ -276,10 +285,10 @@ def test_what_workers_have_begun_of_a_pass_that_begins_here_is_no_wrong_forecast
 def test_the_end_of_a_pass_may_come_while_workers_are_held():
     loader = FastLoader(Rows(80), 8)
     loader._opener._placement = placement = Moving(100)
-    placement.is_here = False
+    placement.place = Place.WORKERS
     iterator = iter(loader)
     next(iterator)
-    placement.is_here = True
+    placement.place = Place.HERE
 
     assert len(list(iterator)) == 9
     assert rows(loader) == rows(FastLoader(Rows(80), 8, num_workers=0))

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from fastloader.engine._placement import HOLD_SECONDS, START_SECONDS, Placement
+from fastloader.engine._placement import HOLD_SECONDS, START_SECONDS, Place, Placement
 
 
 class Clocked(Placement):
@@ -15,17 +15,21 @@ class Clocked(Placement):
         super().__init__(lambda: self.computed)
 
 
-def run(placement, seconds, *, here, workers, making=None):
+def run(placement, seconds, *, here, workers, making=None, ahead=None):
     """Make batches for some time; return how many seconds of it were here."""
+    took_at = {Place.HERE: here, Place.AHEAD: ahead, Place.WORKERS: workers}
     passed = spent_here = 0.0
     while passed < seconds:
-        is_here = placement.is_here
-        took = here if is_here else workers
+        is_here, took = is_made_here(placement), took_at[placement.place]
         placement.computed += took * is_here
         placement.note(took, took if making is None else making)
         passed += took
         spent_here += took * is_here
     return spent_here
+
+
+def is_made_here(placement):
+    return placement.place is Place.HERE
 
 
 @pytest.fixture
@@ -35,41 +39,41 @@ def placement():
 
 def test_workers_come_when_they_could_have_started(placement):
     assert run(placement, START_SECONDS / 2, here=1e-3, workers=1e-3) > 0
-    assert placement.is_here
+    assert is_made_here(placement)
 
     run(placement, START_SECONDS, here=1e-3, workers=1e-3)
-    assert not placement.is_here
+    assert not is_made_here(placement)
 
 
 def test_time_in_which_others_had_the_cores_does_not_count(placement):
     for _ in range(1000):
         placement.note(1e-3, 1e-3)
-    assert placement.is_here
+    assert is_made_here(placement)
 
 
 def test_what_the_step_computes_does_not_count(placement):
     for _ in range(1000):
         placement.computed += 1e-3
         placement.note(1e-3, START_SECONDS / 2000)
-    assert placement.is_here
+    assert is_made_here(placement)
 
 
 def test_each_pass_has_that_time_anew(placement):
     for _ in range(10):
-        placement.begin_pass()
+        placement.begin_pass([Place.WORKERS], 2)
         run(placement, START_SECONDS / 2, here=1e-3, workers=1e-3)
-    assert placement.is_here
+    assert is_made_here(placement)
 
 
 def test_it_stays_here_where_that_is_quicker_and_says_so(placement, caplog):
     with caplog.at_level(logging.INFO, "fastloader"):
         spent_here = run(placement, 10, here=2e-4, workers=2.6e-4)
 
-    assert placement.is_settled_here
+    assert placement.needs_no_workers
     assert spent_here > 8.5
     [told] = caplog.messages
-    assert "0.2 ms from one to the next in this process" in told
-    assert "0.26 with workers" in told
+    assert "0.2 ms where they are made in this process" in told
+    assert "0.26 ms by workers" in told
 
 
 @pytest.mark.parametrize("here", [2.6e-4, 4e-4, 2e-3, 0.02, 0.5])
@@ -77,8 +81,8 @@ def test_workers_go_on_where_they_are_no_slower(placement, here):
     workers = 2.6e-4 if here < 1e-3 else here / 2
     spent_here = run(placement, HOLD_SECONDS, here=here, workers=workers)
 
-    assert not placement.is_here
-    assert not placement.is_settled_here
+    assert not is_made_here(placement)
+    assert not placement.needs_no_workers
     assert spent_here < max(0.6, 6 * here)
 
 
@@ -86,40 +90,41 @@ def test_one_unlucky_stretch_decides_nothing(placement):
     took = {True: 2e-4, False: 2.6e-4}
     disturbed = iter([True])
     for _ in range(100_000):
-        seconds = took[placement.is_here]
-        if placement._rounds and placement.is_here and next(disturbed, False):
+        is_here = is_made_here(placement)
+        seconds = took[is_here]
+        if placement._rounds and is_here and next(disturbed, False):
             seconds = 0.03
         placement.computed += seconds
         placement.note(seconds, seconds)
 
-    assert placement.is_settled_here
+    assert placement.needs_no_workers
 
 
 def test_it_looks_again_after_a_while(placement):
     run(placement, 3, here=2e-4, workers=2.6e-4)
-    assert placement.is_settled_here
+    assert placement.needs_no_workers
 
     run(placement, HOLD_SECONDS + 3, here=4e-4, workers=2.6e-4, making=1e-4)
 
-    assert not placement.is_here
+    assert not is_made_here(placement)
 
 
 def test_it_looks_again_at_once_where_batches_take_longer_than_they_did(placement):
     run(placement, 3, here=2e-4, workers=2.6e-4)
-    assert placement.is_settled_here
+    assert placement.needs_no_workers
 
     run(placement, 3, here=4e-4, workers=2.6e-4)
 
-    assert not placement.is_here
+    assert not is_made_here(placement)
 
 
 def test_a_longer_step_of_the_loop_is_no_reason_to_look_again(placement):
     run(placement, 3, here=2e-4, workers=2.6e-4, making=1e-4)
-    assert placement.is_settled_here
+    assert placement.needs_no_workers
 
     run(placement, 3, here=4e-3, workers=2.6e-4, making=1e-4)
 
-    assert placement.is_settled_here
+    assert placement.needs_no_workers
 
 
 def test_the_rest_of_a_pass_is_finished_here_if_it_is_short(placement):
@@ -133,11 +138,11 @@ def test_a_pause_of_the_loop_is_not_the_start_of_workers(placement):
     run(placement, START_SECONDS, here=2e-4, workers=2.6e-4)
     placement.note(60.0, 0.01)
     run(placement, 3, here=2e-4, workers=2.6e-4)
-    assert placement.is_settled_here
+    assert placement.needs_no_workers
 
     run(placement, 3, here=6e-4, workers=2.6e-4)
 
-    assert not placement.is_here
+    assert not is_made_here(placement)
 
 
 @pytest.mark.parametrize("making", [2e-4, 6e-4])
@@ -145,10 +150,117 @@ def test_workers_that_take_long_to_start_are_tried_again_the_later(placement, ma
     run(placement, START_SECONDS, here=2e-4, workers=2.6e-4)
     placement.note(3.0, 3.0)  # until the first worker has started
     run(placement, 3, here=2e-4, workers=2.6e-4)
-    assert placement.is_settled_here
+    assert placement.needs_no_workers
 
     run(placement, 55, here=6e-4, workers=2.6e-4, making=making)
-    assert placement.is_settled_here
+    assert placement.needs_no_workers
 
     run(placement, 10, here=6e-4, workers=2.6e-4, making=making)
-    assert placement.is_settled_here is (making == 2e-4)
+    assert placement.needs_no_workers is (making == 2e-4)
+
+
+@pytest.fixture
+def held():
+    """Decides for a dataset whose batches may be made anywhere."""
+    placement = Clocked()
+    placement.begin_pass([Place.AHEAD, Place.WORKERS], 4)
+    return placement
+
+
+@pytest.mark.parametrize(
+    ("here", "making", "ahead", "workers", "place"),
+    [
+        (3e-3, 1e-3, 2.1e-3, 2.2e-3, Place.AHEAD),
+        (3e-3, 1e-3, 2.9e-3, 2.2e-3, Place.WORKERS),
+        (3e-3, 1e-3, 3.2e-3, 3.1e-3, Place.HERE),
+        (9e-3, 8e-3, 8.1e-3, 2.5e-3, Place.WORKERS),
+        (9e-3, 8e-3, 8.1e-3, 9.0e-3, Place.AHEAD),
+        (9e-3, 8e-3, 9.1e-3, 3.0e-3, Place.WORKERS),
+        (0.5, 0.2, 0.31, 0.33, Place.AHEAD),
+    ],
+)
+def test_batches_are_made_where_that_is_the_quickest(held, here, making, ahead, workers, place):
+    run(held, max(14, 100 * here), here=here, workers=workers, making=making, ahead=ahead)
+
+    assert held.place is place
+
+
+@pytest.mark.parametrize(
+    ("here", "making"), [(2e-5, 2e-5), (1e-4, 1e-4), (1e-2, 1e-4), (0.1, 2e-3)]
+)
+def test_no_other_place_is_tried_where_there_is_nothing_to_gain(held, here, making):
+    seconds = min(40.0, 2e4 * here)
+    spent_here = run(held, seconds, here=here, workers=None, making=making)
+
+    assert spent_here >= seconds
+
+
+def test_workers_are_not_tried_where_a_thread_gains_all_there_is_to_gain(held):
+    run(held, 30, here=3e-3, workers=None, making=1e-3, ahead=2.05e-3)
+
+    assert held.place is Place.AHEAD
+
+
+def test_short_passes_of_batches_that_may_be_made_ahead_are_taken_together(held):
+    for _ in range(100):
+        held.begin_pass([Place.AHEAD, Place.WORKERS], 4)
+        run(held, START_SECONDS / 2, here=3e-3, workers=3e-3, making=1e-3, ahead=2e-3)
+
+    assert held.place is Place.AHEAD
+
+
+def test_it_looks_again_whether_a_thread_is_still_the_quickest(held):
+    run(held, 5, here=3e-3, workers=2e-3, making=1e-3, ahead=2e-3)
+    assert held.place is Place.AHEAD
+
+    run(held, HOLD_SECONDS + 3, here=3e-3, workers=5e-3, making=1e-3, ahead=4e-3)
+
+    assert held.place is Place.HERE
+
+
+def test_a_place_that_is_no_more_is_left(held):
+    run(held, 5, here=3e-3, workers=2e-3, making=1e-3, ahead=2.9e-3)
+    assert held.place is Place.WORKERS
+
+    held.begin_pass([Place.AHEAD], 0)
+    run(held, 5, here=3e-3, workers=None, making=1e-3, ahead=2.9e-3)
+
+    assert held.place is Place.AHEAD
+
+
+def test_who_is_to_stay_here_looks_no_more(held):
+    run(held, 5, here=3e-3, workers=2e-3, making=1e-3, ahead=2e-3)
+
+    held.stay_here()
+
+    assert run(held, 100, here=3e-3, workers=None, making=1e-3) >= 100
+
+
+def test_only_some_of_the_tiniest_batches_are_looked_at(held):
+    held.note(2e-5, 1e-5)
+    assert held.num_passed_over > 0
+
+    held.note(1e-3, 1e-5)
+    assert held.num_passed_over == 0
+
+
+def test_batches_that_were_passed_over_count(held):
+    while held.place is Place.HERE and not held.needs_no_workers:
+        held.computed += 8e-4
+        held.note(2e-3, 1e-4, 8)
+
+    assert held.may_finish_here(180)
+    assert not held.may_finish_here(220)
+
+
+def test_workers_that_may_not_start_are_left_out(held):
+    run(held, 5, here=3e-3, workers=2e-3, making=1e-3, ahead=2.9e-3)
+    assert held.place is Place.WORKERS
+
+    held.leave_out(Place.WORKERS)
+    run(held, 5, here=3e-3, workers=None, making=1e-3, ahead=2.5e-3)
+    assert held.place is Place.AHEAD
+
+    held.begin_pass([Place.AHEAD, Place.WORKERS], 4)
+    run(held, 2 * HOLD_SECONDS + 5, here=3e-3, workers=2e-3, making=1e-3, ahead=2.9e-3)
+    assert held.place is Place.WORKERS

@@ -24,6 +24,7 @@ from fastloader.sampling._compact import IndexArray, IndexList
 from fastloader.typing import Batch, BatchedDataset, Sample
 
 __all__ = [
+    "Adapter",
     "StackRows",
     "SubsetRows",
     "TensorRows",
@@ -31,6 +32,7 @@ __all__ = [
     "as_batched",
     "as_positions",
     "has_independent_rows",
+    "is_ours",
     "wants_workers",
 ]
 
@@ -68,11 +70,11 @@ def has_independent_rows(batched: BatchedDataset) -> bool:
     Args:
         batched: From `as_batched`.
     """
-    if isinstance(batched, WrappedRows) and not _is_ours(batched.wrapper):
+    if isinstance(batched, WrappedRows) and not is_ours(batched.wrapper):
         return False
-    if isinstance(batched, _Adapter):
+    if isinstance(batched, Adapter):
         return all(map(has_independent_rows, batched.parts()))
-    return _is_ours(batched) and getattr(batched, "has_independent_rows", True)
+    return is_ours(batched) and getattr(batched, "has_independent_rows", True)
 
 
 def wants_workers(batched: BatchedDataset) -> bool:
@@ -82,13 +84,14 @@ def wants_workers(batched: BatchedDataset) -> bool:
         batched: From `as_batched`. Batches are taken to be ready in memory, but for a dataset,
             or one that it is made of, that says ``wants_workers = True``.
     """
-    if isinstance(batched, _Adapter):
+    if isinstance(batched, Adapter):
         return any(map(wants_workers, batched.parts()))
     return getattr(batched, "wants_workers", False) is True
 
 
-def _is_ours(dataset: Any) -> bool:
-    return type(dataset).__module__.partition(".")[0] == __name__.partition(".")[0]
+def is_ours(obj: object) -> bool:
+    """Tell whether the class of an object is one of this package, not a subclass of the user's."""
+    return type(obj).__module__.partition(".")[0] == __name__.partition(".")[0]
 
 
 def _keeps_up(cls: type, batched: str, single: str) -> bool:
@@ -105,7 +108,7 @@ def _keeps_up(cls: type, batched: str, single: str) -> bool:
     return False
 
 
-class _Adapter(ABC):
+class Adapter(ABC):
     """A dataset of torch's, given a `get_batch`."""
 
     def __init__(self, dataset: Any) -> None:
@@ -138,7 +141,7 @@ class _Adapter(ABC):
         return default_collate([self._dataset[index] for index in indices])
 
 
-class TensorRows(_Adapter):
+class TensorRows(Adapter):
     """A tensor, or a `TensorDataset`."""
 
     def __init__(self, dataset: Any, tensors: Sequence[torch.Tensor]) -> None:
@@ -160,7 +163,7 @@ class TensorRows(_Adapter):
         return ()
 
 
-class SubsetRows(_Adapter):
+class SubsetRows(Adapter):
     """A `Subset`."""
 
     def __init__(self, subset: Subset[Any], base: BatchedDataset) -> None:
@@ -196,7 +199,7 @@ class SubsetRows(_Adapter):
         return [self.base]
 
 
-class _Concatenation(_Adapter):
+class _Concatenation(Adapter):
     def __init__(
         self, concatenation: ConcatDataset[Any], parts: Sequence[BatchedDataset]
     ) -> None:
@@ -228,7 +231,7 @@ class _Concatenation(_Adapter):
         return self._parts
 
 
-class StackRows(_Adapter):
+class StackRows(Adapter):
     """A `StackDataset`: its parts side by side, by position or by name."""
 
     def __init__(self, stack: StackDataset[Any], parts: Mapping[Any, BatchedDataset]) -> None:
@@ -254,7 +257,7 @@ class StackRows(_Adapter):
         return list(self.named_parts.values())
 
 
-class WrappedRows(_Adapter):
+class WrappedRows(Adapter):
     """A wrapper of ours around an adapted dataset."""
 
     def __init__(self, wrapper: DatasetWrapper, base: BatchedDataset) -> None:
@@ -278,8 +281,12 @@ def _adapt_wrapper(wrapper: DatasetWrapper) -> BatchedDataset | None:
     if _keeps_up(cls, "get_batch", "__getitem__"):  # written by the user
         return wrapper if isinstance(wrapper, BatchedDataset) else None
     base = as_batched(wrapper.dataset)
-    is_ours = cls.__getitem__ is DatasetWrapper.__getitem__
-    if base is None or not is_ours or not _keeps_up(cls, "transform_batch", "transform_sample"):
+    keeps_ours = cls.__getitem__ is DatasetWrapper.__getitem__
+    if (
+        base is None
+        or not keeps_ours
+        or not _keeps_up(cls, "transform_batch", "transform_sample")
+    ):
         return None
     return WrappedRows(wrapper, base)
 

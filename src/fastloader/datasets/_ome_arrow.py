@@ -249,6 +249,11 @@ class OMEArrowDataset(Dataset[Any]):
         """Whether images are decoded each time they are asked for: work for loaders' workers."""
         return not self._images.keeps_pixels
 
+    @property
+    def is_held(self) -> bool:
+        """Whether batches are made of pixels in memory alone, without code of the caller's."""
+        return self._transform is None and 0 < len(self) == self.num_cached
+
     @cached_property
     def stored_rows(self) -> StoredImages:
         """The samples in the type of the file, from which `convert_rows` makes others."""

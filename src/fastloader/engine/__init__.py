@@ -1,13 +1,14 @@
 """Runs fetch and collate: in this process, in worker processes or in threads."""
 
+from fastloader.engine._ahead_run import AheadRun
 from fastloader.engine._counters import RunCounters
 from fastloader.engine._delivery import Deliveries, Delivery
 from fastloader.engine._fetch import FetchPlan, SkippedSample
 from fastloader.engine._head_start import Forecast
 from fastloader.engine._inprocess import BatchMaker, InProcessRun
 from fastloader.engine._merged import MERGED_BYTES, MergedRun, RowBytes, merged_bytes_on
-from fastloader.engine._placed_run import PlacedRun
-from fastloader.engine._placement import Placement
+from fastloader.engine._placed_run import PlacedRun, Run
+from fastloader.engine._placement import Place, Placement
 from fastloader.engine._pool import WorkerPool
 from fastloader.engine._pool_options import PoolOptions
 from fastloader.engine._run import PoolRun
@@ -18,6 +19,7 @@ from fastloader.engine._thread_workers import ThreadSetup
 
 __all__ = [
     "MERGED_BYTES",
+    "AheadRun",
     "BatchMaker",
     "Deliveries",
     "Delivery",
@@ -25,11 +27,13 @@ __all__ = [
     "Forecast",
     "InProcessRun",
     "MergedRun",
+    "Place",
     "PlacedRun",
     "Placement",
     "PoolOptions",
     "PoolRun",
     "RowBytes",
+    "Run",
     "RunCounters",
     "RunOptions",
     "SkippedSample",

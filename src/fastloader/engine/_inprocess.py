@@ -182,11 +182,15 @@ class InProcessRun(OnDemand):
         deliveries: Takes what became of them.
     """
 
+    is_growing = False
+    """Whether there will be more makers soon."""
+
     def __init__(
         self, maker: BatchMaker, order: Iterator[Drawn], deliveries: Deliveries
     ) -> None:
         self._maker = maker
-        self._order = order
+        self.order = order
+        """What is left of the order."""
         self._deliveries = deliveries
 
     def __next__(self) -> Batch:
@@ -196,7 +200,7 @@ class InProcessRun(OnDemand):
             StopIteration: At the end of the pass.
         """
         while True:
-            drawn = next(self._order)
+            drawn = next(self.order)
             has_batch = False
             try:
                 batch = self._maker.make(drawn.indices, drawn.number)
@@ -211,6 +215,17 @@ class InProcessRun(OnDemand):
                     )
                 )
             return batch
+
+    def hold(self) -> bool:
+        """Return that nothing is under way: batches are begun when they are asked for."""
+        return True
+
+    def go_on(self) -> None:
+        """Do nothing: nothing was held."""
+
+    def take_back(self) -> list[Drawn]:
+        """Return nothing: nothing was begun."""
+        return []
 
     def queue(self) -> QueueState:
         """Return nothing under way."""

@@ -1,14 +1,17 @@
-"""Where batches are made that may be made anywhere: here or by workers, whichever is measured to be quicker."""
+"""Where batches are made that may be made anywhere: wherever it is measured to be quickest."""
 
 import logging
+import math
 import statistics
 import time
+from collections import deque
+from enum import Enum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-__all__ = ["Placement"]
+__all__ = ["Place", "Placement"]
 
 logger = logging.getLogger("fastloader")
 
@@ -19,25 +22,42 @@ SETTLING_SECONDS = 0.5
 SETTLING_BATCHES = 32  # for workers to be taken on, and their memory to be touched
 STRETCH_SECONDS = 0.1
 STRETCH_BATCHES = 8
-SKIPPED_BATCHES = 8  # of workers that go on, until as many as usual are under way
+SKIPPED_BATCHES = 8  # of a place that goes on, until as many as usual are under way
 FEWEST_BATCHES = 3  # here, after a first one that finds its memory and caches cold
 MOST_ROUNDS = 3
 
+HANDING_SECONDS = 5e-5  # what it takes at least to get a batch from a thread
+SENDING_SECONDS = 8e-5  # and from another process
 CLEAR_GAIN = 1.02  # here over workers, which leave the training loop's own core alone
-HOPELESS = 1.5  # as long as with workers: not tried again
-DEARER = 1.5  # as long as when it was decided
+LEAST_GAIN = 1.03  # of a place that takes room, or cores, over one that does not
+HOPELESS = 1.5  # times as long as elsewhere: not tried again
+DEARER = 1.5  # times as long as when it was decided
 HOLD_SECONDS = 15.0  # after a decision; twice as long each time
 STARTS_APART = 200  # at least, in times that workers take to start, as the loop waits for them
 STARTS_APART_IF_DEARER = 20
 
+TINY_SECONDS = 1e-4  # from batch to batch, of which only some are looked at
+LOOKED_AT = 8  # one of so many
+
+
+class Place(Enum):
+    """Where a batch may be made; its value names it in a sentence."""
+
+    HERE = "in this process"
+    """When it is asked for."""
+    AHEAD = "by a thread"
+    """Of this process, before it is asked for."""
+    WORKERS = "by workers"
+
 
 class Placement:
-    """Decides between here and workers by the time from one batch to the next, step and all.
+    """Decides between the places by the time from one batch to the next, step and all.
 
-    The first batches are made here, for as long as workers would take to start. Then workers make
-    them, until there are as many as are needed. If these are not clearly quicker both are measured in
-    turns. Whoever wins stays, until it is time to look again or batches made here take longer
-    than they did.
+    The first batches are made here, for as long as workers would take to start. Then each other
+    place that could gain something by what is known of batches and step has to beat the best one so
+    far: it makes batches until it is at full speed. If it is not clearly quicker both are measured
+    in turns. Whoever wins stays, until it is time to look again or batches made here take
+    longer than they did.
 
     It lives as long as the loader, so that short passes are measured together.
 
@@ -48,10 +68,10 @@ class Placement:
     def __init__(self, read_computed: "Callable[[], float]" = time.thread_time) -> None:
         self._read_computed = read_computed
         self._computed_before = read_computed()
-        self.is_here = True
-        """Whether the next batch is to be made here."""
-        self.is_settled_here = False
-        """Whether workers are of no use for now."""
+        self.place = Place.HERE
+        """Where the next batch is to be made."""
+        self._others: tuple[Place, ...] = (Place.WORKERS,)
+        self._num_workers = 2
         self._phase: Callable[[Placement], None] = Placement._begin
         self._hold_seconds = HOLD_SECONDS
         self._held_seconds = 0.0
@@ -59,15 +79,41 @@ class Placement:
         self._here_seconds = 0.0  # from batch to batch, when that was last measured
         self._making_seconds = 0.0  # of that
         self._computing_seconds = 0.0  # of that, for the first batches
-        self._workers_seconds = 0.0
-        self._rounds: list[float] = []  # time here over that with workers
+        self._best = self._challenger = Place.HERE
+        self._best_seconds = 0.0
+        self._challenger_seconds = 0.0
+        self._untried: deque[Place] = deque()
+        self._rounds: list[float] = []  # time at the best place over that at its challenger's
         self._stretch = _Stretch()
 
-    def begin_pass(self) -> None:
-        """Count what is made before there are workers anew: each pass may take as long."""
-        if self._phase is Placement._begin:
+    def begin_pass(self, others: "Sequence[Place]", num_workers: int) -> None:
+        """Begin a pass; what is made before there are workers counts anew: each may take as long.
+
+        Args:
+            others: Places beside this process, in the order in which they are to be tried.
+            num_workers: How many workers there may be.
+        """
+        self._num_workers = num_workers
+        if (*others,) != self._others:
+            self._others = (*others,)
+            if self.place not in {Place.HERE, *others}:
+                self._look()
+        if self._phase is Placement._begin and Place.AHEAD not in others:
             self._stretch = _Stretch()
             self._computed_before = self._read_computed()
+
+    @property
+    def needs_no_workers(self) -> bool:
+        """Whether it is decided for now that batches are made in this process."""
+        return self._phase is Placement._hold and self.place is not Place.WORKERS
+
+    @property
+    def num_passed_over(self) -> int:
+        """How many of the next batches need not be noted by themselves: to do so takes a microsecond."""
+        is_idle = self._phase in {Placement._begin, Placement._hold}
+        if is_idle and self.place is Place.HERE and self._stretch.last_seconds < TINY_SECONDS:
+            return LOOKED_AT - 1
+        return 0
 
     def may_finish_here(self, num_left: int) -> bool:
         """Return whether the rest of a pass takes less time than to start workers.
@@ -77,14 +123,27 @@ class Placement:
         """
         return num_left * self._computing_seconds <= START_SECONDS
 
-    def note(self, seconds: float, making_seconds: float) -> None:
-        """Note a batch that was made where it was to be.
+    def leave_out(self, place: Place) -> None:
+        """Try a place no more in this pass, and go elsewhere if batches were to be made there."""
+        self._others = tuple(other for other in self._others if other is not place)
+        if self.place is place:
+            self._look()
+
+    def stay_here(self) -> None:
+        """Make batches in this process from now on, and look no more."""
+        self._best = Place.HERE
+        self._hold_seconds = math.inf
+        self._decide()
+
+    def note(self, seconds: float, making_seconds: float, num_batches: int = 1) -> None:
+        """Note batches that were made where they were to be.
 
         Args:
-            seconds: Since the batch before.
-            making_seconds: Of these, until the batch was there.
+            seconds: Since the batch before them.
+            making_seconds: Of these, until the last of them was there.
+            num_batches: How many.
         """
-        self._stretch.add(seconds, making_seconds)
+        self._stretch.add(seconds, making_seconds, num_batches)
         self._phase(self)
 
     def _begin(self) -> None:
@@ -99,73 +158,122 @@ class Placement:
         self._making_seconds = stretch.mean_making
         if stretch.num_batches >= STRETCH_BATCHES:  # a few are made in fresh memory
             self._here_seconds = stretch.mean
-        self._move(Placement._settle, is_here=False)
+        self._look()
+
+    def _look(self) -> None:
+        """Begin to compare all places with this process."""
+        self._best, self._best_seconds = Place.HERE, self._here_seconds
+        self._untried = deque(self._others)
+        self._challenge()
+
+    def _challenge(self) -> None:
+        while self._untried:
+            self._challenger = self._untried.popleft()
+            # Of where batches are made now the decision was made at another time.
+            if self._challenger is self.place or self._is_worth_a_try(self._challenger):
+                self._rounds.clear()
+                self._move(Placement._settle, self._challenger)
+                return
+        self._decide()
+
+    def _is_worth_a_try(self, place: Place) -> bool:
+        """Return whether a place would gain something if it cost as little as it can."""
+        if not self._best_seconds or not self._here_seconds:
+            return True
+        step_seconds = self._here_seconds - self._making_seconds
+        making_seconds, own_seconds = self._making_seconds, HANDING_SECONDS
+        if place is Place.WORKERS:
+            making_seconds, own_seconds = making_seconds / self._num_workers, SENDING_SECONDS
+        least = max(step_seconds, making_seconds) + own_seconds
+        return LEAST_GAIN * least < self._best_seconds
 
     def _settle(self) -> None:
         stretch = self._stretch
-        if stretch.num_batches == 1:
-            self._start_seconds = max(self._start_seconds, stretch.making_seconds)
-        if stretch.seconds < SETTLING_SECONDS or stretch.num_batches < SETTLING_BATCHES:
+        if self._challenger is Place.WORKERS:
+            if stretch.num_batches == 1:
+                self._start_seconds = max(self._start_seconds, stretch.making_seconds)
+            if stretch.seconds < SETTLING_SECONDS or stretch.num_batches < SETTLING_BATCHES:
+                return
+        elif stretch.num_batches < SKIPPED_BATCHES:
             return
-        self._rounds.clear()
-        self._move(Placement._measure_workers, is_here=False)
+        self._move(Placement._measure_challenger, self._challenger)
 
-    def _measure_workers(self) -> None:
-        if not self._stretch.is_enough:
+    def _measure_challenger(self) -> None:
+        stretch = self._stretch
+        if not stretch.is_enough:
             return
-        self._workers_seconds = self._stretch.mean
-        if not self._rounds and self._here_seconds > HOPELESS * self._workers_seconds:
-            self._decide(is_here=False)
+        self._challenger_seconds = stretch.mean
+        if not self._rounds and self._best_seconds > HOPELESS * stretch.mean:
+            self._end_duel(is_won=True)
         else:
-            self._move(Placement._measure_here, is_here=True, num_skipped=1)
+            num_skipped = 1 if self._best is Place.HERE else SKIPPED_BATCHES
+            self._move(Placement._measure_best, self._best, num_skipped)
 
-    def _measure_here(self) -> None:
+    def _measure_best(self) -> None:
         stretch = self._stretch
         if stretch.num_batches < FEWEST_BATCHES or stretch.seconds < STRETCH_SECONDS:
             return
-        share = stretch.mean / self._workers_seconds
+        share = stretch.mean / self._challenger_seconds
         if share <= HOPELESS and not stretch.is_enough:
             return
-        self._here_seconds = stretch.mean
-        self._making_seconds = stretch.mean_making
+        self._best_seconds = stretch.mean
+        if self._best is Place.HERE:
+            self._here_seconds = stretch.mean
+            self._making_seconds = stretch.mean_making
         self._rounds.append(share)
         if share > HOPELESS:
-            self._decide(is_here=False)
+            self._end_duel(is_won=True)
         elif len(self._rounds) == MOST_ROUNDS:
-            self._decide(is_here=statistics.median(self._rounds) * CLEAR_GAIN < 1)
+            share = statistics.median(self._rounds)
+            is_won = share >= LEAST_GAIN if self._may_be_ahead else share * CLEAR_GAIN >= 1
+            self._end_duel(is_won=is_won)
         else:
-            self._move(Placement._measure_workers, is_here=False, num_skipped=SKIPPED_BATCHES)
+            self._move(Placement._measure_challenger, self._challenger, SKIPPED_BATCHES)
 
-    def _decide(self, *, is_here: bool) -> None:
-        self.is_settled_here = is_here
-        self._held_seconds = 0.0
+    @property
+    def _may_be_ahead(self) -> bool:
+        return Place.AHEAD in self._others
+
+    def _end_duel(self, *, is_won: bool) -> None:
         logger.info(
-            "From now on batches are made %s: %.3g ms from one to the next in this process, step "
-            "and all, and %.3g with workers.",
-            "in this process" if is_here else "by workers",
-            1e3 * self._here_seconds,
-            1e3 * self._workers_seconds,
+            "From batch to batch, step and all, it takes %.3g ms where they are made %s, and "
+            "%.3g ms %s.",
+            1e3 * self._best_seconds,
+            self._best.value,
+            1e3 * self._challenger_seconds,
+            self._challenger.value,
         )
-        self._move(Placement._hold, is_here=is_here)
+        if is_won:
+            self._best, self._best_seconds = self._challenger, self._challenger_seconds
+        self._challenge()
+
+    def _decide(self) -> None:
+        self._untried.clear()
+        self._held_seconds = 0.0
+        if self._best is not self.place:
+            logger.info("From now on batches are made %s.", self._best.value)
+        self._move(Placement._hold, self._best)
 
     def _hold(self) -> None:
-        if self._stretch.seconds < SETTLING_SECONDS:
+        if self._stretch.seconds < SETTLING_SECONDS or self._hold_seconds == math.inf:
             return
         stretch, self._stretch = self._stretch, _Stretch()
         self._held_seconds += stretch.seconds
-        is_dearer = self.is_here and stretch.mean_making > DEARER * self._making_seconds
+        is_here = self.place is Place.HERE
+        is_dearer = is_here and stretch.mean_making > DEARER * self._making_seconds
         num_starts = STARTS_APART_IF_DEARER if is_dearer else STARTS_APART
-        if self.is_here and self._held_seconds < num_starts * self._start_seconds:
+        if is_here and self._held_seconds < num_starts * self._start_seconds:
             return
         if is_dearer or self._held_seconds >= self._hold_seconds:
             self._hold_seconds *= 2
-            self.is_settled_here = False
-            self._move(Placement._settle, is_here=False)
+            if is_here:
+                self._here_seconds, self._making_seconds = stretch.mean, stretch.mean_making
+            self._look()
 
     def _move(
-        self, phase: "Callable[[Placement], None]", *, is_here: bool, num_skipped: int = 0
+        self, phase: "Callable[[Placement], None]", place: Place, num_skipped: int = 0
     ) -> None:
-        self.is_here = is_here
+        self.place = place
         self._phase = phase
         self._stretch = _Stretch(num_skipped)
 
@@ -177,14 +285,17 @@ class _Stretch:
         self._num_skipped = num_skipped
         self.num_batches = 0
         self.seconds = self.making_seconds = 0.0
+        self.last_seconds = float("inf")
+        """From the last batch but one to the last one."""
 
-    def add(self, seconds: float, making_seconds: float) -> None:
+    def add(self, seconds: float, making_seconds: float, num_batches: int) -> None:
+        self.last_seconds = seconds / num_batches
         if self._num_skipped:
             self._num_skipped -= 1
             return
-        self.num_batches += 1
+        self.num_batches += num_batches
         self.seconds += seconds
-        self.making_seconds += making_seconds
+        self.making_seconds += making_seconds * num_batches
 
     @property
     def is_enough(self) -> bool:

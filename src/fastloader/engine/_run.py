@@ -98,6 +98,10 @@ class PoolRun:
         """What is left of the order: others may go on with that while nothing is under way."""
         return self._tasks.order
 
+    @order.setter
+    def order(self, order: Iterator[Drawn]) -> None:
+        self._tasks.order = order
+
     @property
     def is_growing(self) -> bool:
         """Whether workers have been taken on that have not started."""
@@ -118,6 +122,13 @@ class PoolRun:
             self._tasks.is_held = False
             self._team.go_on()
             self._tasks.submit()
+
+    def take_back(self) -> list[Drawn]:
+        """Cancel all that is under way, and the run; return what batches were to be made of."""
+        pending = self._tasks.pending.values()
+        drawn = [Drawn(one.task.number, one.task.indices, one.sampler_state) for one in pending]
+        self.close()
+        return drawn
 
     def queue(self) -> QueueState:
         """Return what is under way; safe in any thread."""

@@ -2,7 +2,7 @@
 
 import weakref
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from multiprocessing.process import BaseProcess
 from typing import Any, NamedTuple
@@ -12,14 +12,18 @@ from torch.utils.data import BatchSampler, IterableDataset, default_collate
 
 from fastloader._torch_internals import index_sampler, reported_length
 from fastloader.datasets._batched import as_batched
+from fastloader.datasets._held import is_held, read_held_state
 from fastloader.datasets._resident import preferred_residence
 from fastloader.engine import (
+    AheadRun,
     BatchMaker,
     Deliveries,
     FetchPlan,
     InProcessRun,
+    Place,
     PlacedRun,
     Placement,
+    Run,
     RunCounters,
 )
 from fastloader.epochs._direct_reading import DirectReading
@@ -29,18 +33,25 @@ from fastloader.epochs._loader_facts import LoaderFacts
 from fastloader.epochs._position import EpochPosition, MapPosition
 from fastloader.epochs._residence import Residence
 from fastloader.epochs._staging import allocator, device_of, made_here, staged
-from fastloader.epochs._worker_runs import WorkerRuns, leaves_nothing, open_thread_run
+from fastloader.epochs._worker_runs import (
+    PassWorkers,
+    WorkerRuns,
+    leaves_nothing,
+    open_thread_run,
+)
 from fastloader.inspection._lengths import length_if_known
 from fastloader.machine._ranks import read_ranks
 from fastloader.randomness._isolation import DrawingHabits
 from fastloader.randomness._seeding import DrawScope
+from fastloader.sampling._drawn import Drawn
+from fastloader.sampling._foretelling import may_be_drawn_early
 from fastloader.sampling._permutations import PermutationsAhead
 from fastloader.stages import BatchStream, CopySeconds
 from fastloader.stats import CountsSources, SourceCount, count_samples, subtract_counts
 from fastloader.tensors._buffers import BufferPool
 from fastloader.threads._crew import Crew
 from fastloader.threads._standby import Standby, StandbyKeeper
-from fastloader.typing import Batch
+from fastloader.typing import Batch, BatchedDataset
 
 __all__ = ["EpochOpener"]
 
@@ -115,6 +126,9 @@ class EpochOpener:
         standby = None
         if plan.batched is not None and device is not None:
             standby = self._lend_standby(loader)
+        batched = plan.batched
+        if batched is not None and self._may_be_placed(epoch) and is_held(batched):
+            return self._open_held(epoch, batched, seconds)
         # Asked where it matters, since it takes some time to tell.
         is_inert = not self._habits.is_quiet and leaves_nothing(plan)
         maker = self._maker(epoch, standby, is_inert=is_inert)
@@ -126,35 +140,112 @@ class EpochOpener:
             loader.stats.note_fallback(f"gathered by threads: {obstacle}")
         return epoch.iterator(stream, copy_seconds=seconds)
 
+    def _may_be_placed(self, epoch: "_Opening") -> bool:
+        """Return whether batches that are made here may be made ahead where that is quicker."""
+        loader, plan = epoch.loader, epoch.plan
+        return (
+            self._facts.may_be_placed
+            and epoch.device is None
+            and loader.num_workers == self._facts.chosen_workers
+            and self._worker_runs.sends_batches
+            and plan.calls_only_dataset
+            and plan.on_error == "raise"
+            and may_be_drawn_early(loader.sampler, loader.batch_sampler)
+        )
+
+    def _open_held(
+        self, epoch: "_Opening", batched: BatchedDataset, seconds: CopySeconds | None
+    ) -> LoaderIterator:
+        """Return an epoch of a dataset whose batches are made wherever that is the quickest."""
+        loader, deliveries = epoch.loader, epoch.deliveries
+
+        def make_ahead(order: Iterator[Drawn]) -> Run:
+            self._end_with(loader)
+            standby = self._standby.lend()
+            maker = self._maker(epoch, standby, is_inert=False)
+            return AheadRun(maker, order, deliveries, standby)
+
+        return self._placed(
+            epoch,
+            self._maker(epoch, None, is_inert=False),
+            {Place.AHEAD: make_ahead},
+            seconds,
+            num_batches=None,
+            read_state=partial(read_held_state, batched),
+        )
+
     def _open_processes(self, epoch: "_Opening", seconds: CopySeconds | None) -> LoaderIterator:
         """Return an epoch whose batches are made by worker processes, or here if that is quicker."""
-        loader, begun, device, plan = epoch.loader, epoch.begun, epoch.device, epoch.plan
-        may_be_here = self._worker_runs.may_do_without(loader, device)
-        is_inert = may_be_here and leaves_nothing(plan)
+        loader, plan = epoch.loader, epoch.plan
+        is_inert = self._worker_runs.may_do_without(loader, epoch.device) and leaves_nothing(
+            plan
+        )
         maker = self._maker(epoch, None, is_inert=is_inert)
+        if is_inert:
+            position = epoch.begun.position
+            num_batches = None if self.keeper.has_idle else _num_left(loader, position)
+            return self._placed(epoch, maker, {}, seconds, num_batches=num_batches)
+        workers, counters = self._workers_of(epoch, maker)
+        run = workers.start(epoch.begun.order.batches)
+        return self._read_by(epoch, workers, counters, run, seconds)
+
+    def _placed(
+        self,
+        epoch: "_Opening",
+        maker: BatchMaker,
+        others: Mapping[Place, Callable[[Iterator[Drawn]], Run]],
+        seconds: CopySeconds | None,
+        *,
+        num_batches: int | None,
+        read_state: Callable[[], object] | None = None,
+    ) -> LoaderIterator:
+        """Return an epoch whose batches are made here, in other places or by workers."""
+        if self._placement.needs_no_workers:
+            self.keeper.close()
+        elif self._placement.place is not Place.WORKERS:
+            self.keeper.forget_next()
+        workers, counters = self._workers_of(epoch, maker)
+        num_workers = self._worker_runs.most_workers(epoch.loader, epoch.plan)
+        makers = {
+            Place.HERE: lambda order: InProcessRun(maker, order, epoch.deliveries),
+            **others,
+        }
+        if num_workers > 0 and self._worker_runs.may_do_without(epoch.loader, epoch.device):
+            makers[Place.WORKERS] = workers.start
+        run = PlacedRun(
+            self._placement,
+            epoch.begun.order.batches,
+            num_batches=num_batches,
+            makers=makers,
+            num_workers=num_workers,
+            may_start_workers=partial(self._worker_runs.may_start, epoch.loader),
+            end_workers=workers.retire,
+            read_state=read_state,
+        )
+        return self._read_by(epoch, workers, counters, run, seconds)
+
+    def _workers_of(
+        self, epoch: "_Opening", maker: BatchMaker
+    ) -> tuple[PassWorkers, RunCounters]:
+        """Return the workers of an epoch, who are not there yet, and what takes note of them."""
+        loader, plan = epoch.loader, epoch.plan
         counters = RunCounters.of_workers(self._worker_runs.most_workers(loader, plan))
         self._end_with(loader)
         workers = self._worker_runs.of_pass(
-            loader, plan, maker, begun, epoch.deliveries, device, counters
+            loader, plan, maker, epoch.begun, epoch.deliveries, epoch.device, counters
         )
-        run: BatchStream
-        if is_inert:
-            if self._placement.is_settled_here:
-                self.keeper.close()
-            elif self._placement.is_here:
-                self.keeper.forget_next()
-            run = PlacedRun(
-                self._placement,
-                begun.order.batches,
-                num_batches=None if self.keeper.has_idle else _num_left(loader, begun.position),
-                make_here=lambda order: InProcessRun(maker, order, epoch.deliveries),
-                start_workers=workers.start,
-                end_workers=workers.retire,
-            )
-        else:
-            run = workers.start(begun.order.batches)
+        return workers, counters
+
+    @staticmethod
+    def _read_by(
+        epoch: "_Opening",
+        workers: PassWorkers,
+        counters: RunCounters,
+        run: BatchStream,
+        seconds: CopySeconds | None,
+    ) -> LoaderIterator:
         return epoch.iterator(
-            staged(run, loader, device, seconds),
+            staged(run, epoch.loader, epoch.device, seconds),
             processes=workers.processes,
             on_end=workers.end,
             counters=counters,

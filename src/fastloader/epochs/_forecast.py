@@ -40,7 +40,8 @@ class Forecaster:
             shares memory with this process.
         """
         self._num_ends += 1
-        if self._num_ends == 1 or plan.is_iterable or not loader.persistent_workers:
+        ends_workers = loader.num_workers > 0 and not loader.persistent_workers
+        if self._num_ends == 1 or plan.is_iterable or ends_workers:
             return None
         if self._judged != dataset_state:
             self._judged, self._is_apart = dataset_state, _is_apart(plan)

@@ -15,6 +15,10 @@ class LoaderFacts:
     """Their number, where it is automatic."""
     most_workers: int
     """How many there may be then, where they wait more than they compute."""
+    may_be_placed: bool
+    """Whether batches of a dataset that needs no workers may be made ahead where that is quicker."""
+    spare_workers: int
+    """How many workers may make them then."""
     chose_persistence: bool
     """Whether it is automatic that workers live on."""
     chose_prefetch: bool

@@ -34,6 +34,7 @@ from fastloader.inspection._fingerprint import fingerprint
 from fastloader.inspection._live import knows, read_live_state
 from fastloader.inspection._plain_code import has_plain_collate, is_plain
 from fastloader.machine._file_limit import note_file_limit
+from fastloader.machine._machine import may_fork_safely
 from fastloader.machine._ranks import read_ranks
 from fastloader.randomness._seeding import DrawScope
 from fastloader.sampling._drawn import Drawn
@@ -46,6 +47,9 @@ if TYPE_CHECKING:
 __all__ = ["PassWorkers", "WorkerRuns", "leaves_nothing", "open_thread_run"]
 
 logger = logging.getLogger("fastloader")
+
+SPARE_PREFETCH_FACTOR = 2
+"""Of workers that the loader's options say nothing of."""
 
 
 class _ProcessRun(NamedTuple):
@@ -134,6 +138,14 @@ class WorkerRuns:
             and not loader.pin_memory
         )
 
+    def may_start(self, loader: Any) -> bool:
+        """Return whether workers that nobody has asked for do no harm now.
+
+        Args:
+            loader: The loader, for its options as they are now.
+        """
+        return loader.num_workers > 0 or self.keeper.has_idle or may_fork_safely()
+
     def most_workers(self, loader: Any, plan: FetchPlan) -> int:
         """Return how many workers there may be.
 
@@ -141,6 +153,8 @@ class WorkerRuns:
             loader: The loader, for its options as they are now.
             plan: What to read and how.
         """
+        if loader.num_workers == 0:
+            return self._facts.spare_workers
         if self._may_grow(loader, plan):
             return self._facts.most_workers
         return int(loader.num_workers)
@@ -197,7 +211,7 @@ class WorkerRuns:
                 epoch=begun.epoch,
                 base_seed=begun.order.start.base_seed,
                 in_order=loader.in_order,
-                prefetch_factor=loader.prefetch_factor,
+                prefetch_factor=loader.prefetch_factor or SPARE_PREFETCH_FACTOR,
                 may_deepen=self._facts.chose_prefetch,
                 is_iterable=plan.is_iterable,
                 drop_last=loader.drop_last,
@@ -253,8 +267,9 @@ class WorkerRuns:
         self, loader: Any, plan: FetchPlan, begun: BegunEpoch, device: torch.device | None
     ) -> PoolOptions:
         may_grow = self._may_grow(loader, plan)
+        context = multiprocessing.get_context(None if loader.num_workers else "fork")
         return PoolOptions(
-            context=loader.multiprocessing_context or multiprocessing.get_context(),
+            context=loader.multiprocessing_context or context,
             num_workers=self.most_workers(loader, plan),
             worker_init_fn=loader.worker_init_fn,
             ranks=read_ranks(),
@@ -262,7 +277,7 @@ class WorkerRuns:
             pin=lock_pages if device is not None and device.type == "cuda" else None,
             stands_for_fork=self._facts.may_fork,
             num_first=self._num_needed if may_grow else None,
-            num_cpus=loader.num_workers,
+            num_cpus=loader.num_workers or self._facts.spare_workers,
         )
 
     def _may_grow(self, loader: Any, plan: FetchPlan) -> bool:
@@ -289,7 +304,8 @@ class WorkerRuns:
             )
             loader.stats.note_fallback(text)
             logger.warning(text)
-        keeps = loader.persistent_workers and is_healthy and self.sends_batches
+        lives_on = loader.persistent_workers or self._facts.spare_workers > 0
+        keeps = lives_on and is_healthy and self.sends_batches
         self.keeper.release(pool, keep=keeps)
 
 

@@ -23,6 +23,7 @@ if sys.platform != "win32":
 __all__ = [
     "Machine",
     "detect_fork_hazard",
+    "may_fork_safely",
     "read_available_bytes",
     "read_machine",
     "read_shared_bytes",
@@ -140,6 +141,11 @@ def detect_fork_hazard() -> str | None:
         return None
     pipeline = str(zarr.config.get("codec_pipeline.path", ""))
     return "zarr decodes by zarrs" if pipeline.startswith("zarrs.") else None
+
+
+def may_fork_safely() -> bool:
+    """Return whether a child that is forked now would wait for nothing that this process has."""
+    return _count_threads("") == 0 and detect_fork_hazard() is None
 
 
 def _read_max_open_files() -> int | None:

@@ -13,7 +13,9 @@ from fastloader.sampling._drawn import Drawn, DrawnBatches
 from fastloader.sampling._epoch_order import order_decider, own_generators
 from fastloader.sampling._epoch_sampler import EpochSampler, has_chunks
 
-__all__ = ["foretell_epoch", "foretell_generator"]
+__all__ = ["foretell_epoch", "foretell_generator", "may_be_drawn_early"]
+
+_SEQUENCES = {list, tuple, range}
 
 
 def foretell_epoch(
@@ -94,6 +96,23 @@ def _foretell(
     if decider.generator is None:
         return base_seed, torch.Generator().manual_seed(draw_seed(world))
     return base_seed, twins[id(decider.generator)]
+
+
+def may_be_drawn_early(sampler: Iterable[Any], batch_sampler: Iterable[Any] | None) -> bool:
+    """Return whether nobody can tell that batches are drawn some time before they are wanted.
+
+    A sampler of the caller's may go by what the training loop has found by then.
+
+    Args:
+        sampler: As for `begin_epoch`.
+        batch_sampler: As for `begin_epoch`.
+    """
+    if batch_sampler is not None and type(batch_sampler) is not BatchSampler:
+        return type(batch_sampler) in _SEQUENCES
+    decider = order_decider(sampler, batch_sampler)
+    if type(decider) is RandomSampler and decider.replacement:
+        return decider.generator is None  # else it goes on drawing from the caller's
+    return type(decider) in _SEQUENCES or _is_known(decider)
 
 
 def _is_known(decider: Any) -> bool:

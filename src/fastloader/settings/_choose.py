@@ -15,6 +15,8 @@ __all__ = [
     "GivenOptions",
     "choose_most_workers",
     "choose_settings",
+    "choose_spare_workers",
+    "may_be_placed",
 ]
 
 _T = TypeVar("_T")
@@ -149,6 +151,46 @@ def choose_most_workers(
     return max(num_workers, count_waiting(machine, traits.num_batches))
 
 
+def may_be_placed(traits: DatasetTraits, given: GivenOptions) -> bool:
+    """Return whether batches of a dataset that needs no workers may be made ahead all the same.
+
+    Where that is quicker, and can be told to make no difference.
+
+    Args:
+        traits: What the dataset is like.
+        given: What the caller gave.
+    """
+    return (
+        given.num_workers == "auto"
+        and given.num_workers_override is None
+        and not isinstance(given.suggested, LoaderSettings)
+        and traits.batched
+        and traits.has_ready_samples
+        and not traits.on_device
+    )
+
+
+def choose_spare_workers(machine: Machine, traits: DatasetTraits, given: GivenOptions) -> int:
+    """Return how many workers may make batches of a dataset that needs none.
+
+    Only such as are forked: others would need the data sent to them.
+
+    Args:
+        machine: What the process may use.
+        traits: What the dataset is like.
+        given: What the caller gave.
+    """
+    may_start = (
+        may_be_placed(traits, given)
+        and _takes_on(traits, given)
+        and not given.has_worker_init_fn
+        and given.in_order in {True, "auto"}
+        and _find_obstacle(machine, traits, given) is None
+        and _choose_start_method(machine, given, has_workers=True)[0] == "fork"
+    )
+    return count_workers(machine, traits.num_batches, takes_on=True)[0] if may_start else 0
+
+
 _NO_WORKERS = "only matters with workers"
 
 
@@ -208,7 +250,7 @@ def _choose_num_workers(
     elif traits.is_sequence:
         return 0, "the samples lie ready in memory"
     elif traits.has_ready_samples:
-        return 0, "the dataset makes whole batches in one call, faster than workers send them"
+        return 0, _explain_ready(machine, traits, given)
     elif _choose_residence(traits, given)[0] is not None:
         return 0, "batches are gathered on the device"
     else:
@@ -220,6 +262,17 @@ def _choose_num_workers(
     if most > num_workers:
         reason += f", up to {most} where they wait more than they compute"
     return num_workers, reason
+
+
+def _explain_ready(machine: Machine, traits: DatasetTraits, given: GivenOptions) -> str:
+    reason = "the dataset makes whole batches in one call, faster than workers send them"
+    if not may_be_placed(traits, given):
+        return reason
+    spare = choose_spare_workers(machine, traits, given)
+    workers = f", or up to {spare} workers," if spare else ""
+    return (
+        f"{reason}; a thread{workers} may make them ahead where that is measured to be quicker"
+    )
 
 
 def _takes_on(traits: DatasetTraits, given: GivenOptions) -> bool:
