@@ -23,7 +23,6 @@ from fastloader.sampling._epoch_order import check_any_batch
 from fastloader.sampling._given_order import Distributed, GivenOrder, resolve_order
 from fastloader.settings._choose import (
     GIVEN,
-    GivenOptions,
     choose_most_workers,
     choose_settings,
     choose_spare_workers,
@@ -42,6 +41,7 @@ from fastloader.settings._given import (
     warn_of_ignored,
     warn_of_many_workers,
 )
+from fastloader.settings._inputs import GivenOptions
 from fastloader.settings._settings import Auto, LoaderSettings, Transport, Workers
 from fastloader.settings._suggestion import find_suggestion
 from fastloader.settings._traits import describe_dataset

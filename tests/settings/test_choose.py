@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from fastloader.machine._machine import Machine
 from fastloader.settings._choose import (
-    DatasetTraits,
-    GivenOptions,
     choose_most_workers,
     choose_settings,
+    choose_spare_workers,
 )
+from fastloader.settings._inputs import DatasetTraits, GivenOptions
 
 GB = 1 << 30
 PLAIN = Machine(
@@ -384,3 +384,45 @@ def test_worker_options_without_workers_are_listed_as_ignored(options):
 
     [(name, value)] = options.items()
     assert settings.ignored == (f"{name}={value!r}",)
+
+
+BATCHED = DatasetTraits(is_iterable=False, batched=True, num_batches=1000)
+
+
+def test_a_dataset_that_makes_batches_has_workers_to_spare():
+    settings = choose_settings(PLAIN, BATCHED, GivenOptions())
+
+    assert settings.num_workers == 0
+    assert choose_spare_workers(PLAIN, BATCHED, GivenOptions()) == 8
+    assert "or up to 8 workers" in settings.reasons["num_workers"]
+
+
+@pytest.mark.parametrize(
+    ("machine", "traits", "options"),
+    [
+        ({"num_threads": 1}, {}, {}),
+        ({"fork_hazard": "zarr decodes by zarrs"}, {}, {}),
+        ({"start_method": "spawn"}, {}, {}),
+        ({"is_worker": True}, {}, {}),
+        ({"is_daemonic": True}, {}, {}),
+        ({}, {"wants_workers": True}, {}),
+        ({}, {"tied": "it is"}, {}),
+        ({}, {"batched": False}, {}),
+        ({}, {"num_batches": 1}, {}),
+        ({}, {}, {"num_workers": 0}),
+        ({}, {}, {"num_workers_override": 0}),
+        ({}, {}, {"workers": "threads"}),
+        ({}, {}, {"has_worker_init_fn": True}),
+        ({}, {}, {"persistent_workers": True}),
+        ({}, {}, {"in_order": False}),
+        ({}, {}, {"multiprocessing_context": "spawn"}),
+    ],
+    ids=str,
+)
+def test_none_are_to_spare_where_they_could_do_harm_or_were_not_left_to_us(
+    machine, traits, options
+):
+    machine = dataclasses.replace(PLAIN, **machine)
+    traits = dataclasses.replace(BATCHED, **traits)
+
+    assert choose_spare_workers(machine, traits, GivenOptions(**options)) == 0

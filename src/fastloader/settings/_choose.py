@@ -1,18 +1,16 @@
 """From facts and what the caller gave to the settings of a loader; pure."""
 
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from fastloader.errors import SettingsError
 from fastloader.machine._machine import Machine
-from fastloader.settings._settings import Auto, LoaderSettings, Transport, Workers
+from fastloader.settings._inputs import DatasetTraits, GivenOptions
+from fastloader.settings._settings import LoaderSettings, Transport, Workers
 from fastloader.settings._worker_limits import count_waiting, count_workers
 
 __all__ = [
     "GIVEN",
     "PINNING",
-    "DatasetTraits",
-    "GivenOptions",
     "choose_most_workers",
     "choose_settings",
     "choose_spare_workers",
@@ -26,57 +24,6 @@ PINNING = frozenset({"cuda", "xpu"})
 
 GIVEN = "given"
 """The reason of a value that the caller wrote."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DatasetTraits:
-    """What settings depend on in a dataset and its sampler."""
-
-    is_iterable: bool
-    """Whether it is an `IterableDataset`."""
-    batched: bool
-    """Whether it makes whole batches in one call, with torch's default collate."""
-    wants_workers: bool = False
-    """Whether a batch is so much work that it is worth workers, though it is made in one call."""
-    is_sequence: bool = False
-    """Whether samples lie ready in a list, tuple or range."""
-    num_shards: int | None = None
-    """Parts that an iterable dataset declares to divide among workers."""
-    num_batches: int | None = None
-    """Batches of an epoch, if that is known."""
-    tied: str | None = None
-    """Why the dataset cannot leave this process, if so."""
-    on_device: bool = False
-    """Whether it holds tensors of an accelerator."""
-
-    @property
-    def has_ready_samples(self) -> bool:
-        """Whether making a batch is little more than a copy."""
-        return self.is_sequence or (self.batched and not self.wants_workers)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GivenOptions:
-    """What the caller gave."""
-
-    num_workers: int | Auto = "auto"
-    prefetch_factor: int | Auto | None = "auto"
-    persistent_workers: bool | Auto = "auto"
-    multiprocessing_context: str | Auto | None = "auto"
-    """Name of the start method."""
-    timeout: float = 0
-    pin_memory: bool | Auto = "auto"
-    transport: Transport | Auto = "auto"
-    device: str | None = None
-    workers: Workers | Auto = "auto"
-    in_order: bool | Auto = "auto"
-    resident: str | None = None
-    num_workers_override: int | None = None
-    """Stands in for the automatic number of workers."""
-    has_worker_init_fn: bool = False
-    """Whether there is one, which may count on numbers of workers below `num_workers`."""
-    suggested: LoaderSettings | str | None = None
-    """What to take for options left open, or why there is nothing though it was asked for."""
 
 
 def choose_settings(

@@ -13,7 +13,7 @@ from torch.utils.data import (
 
 from fastloader.datasets._batched import as_batched, wants_workers
 from fastloader.inspection._attributes import walk_attributes
-from fastloader.settings._choose import DatasetTraits
+from fastloader.settings._inputs import DatasetTraits
 
 __all__ = ["describe_dataset", "is_data_pipe"]
 

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 
 from fastloader.machine._machine import Machine
-from fastloader.settings._choose import PINNING, DatasetTraits
+from fastloader.settings._choose import PINNING
+from fastloader.settings._inputs import DatasetTraits
 from fastloader.settings._traits import describe_dataset
 from fastloader.tuning._subject import Subject
 from fastloader.tuning._thread_gate import find_thread_obstacle
