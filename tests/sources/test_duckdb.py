@@ -34,6 +34,14 @@ def test_statistics_of_several_types_tell_none(tmp_path):
     assert_same(images, read_images(open_source(path)))
 
 
+def test_duckdb_writes_no_bar_of_its_own_to_the_output(tmp_path):
+    path, _ = write_bytes(tmp_path, "uint8")
+
+    shown = DuckDBTable(path)._rows("select current_setting('enable_progress_bar')")
+
+    assert shown == [(False,)]
+
+
 def test_a_file_that_took_the_place_of_one_in_use_is_not_mistaken_for_it(tmp_path):
     path, images = write_bytes(tmp_path, "uint8")
     (tmp_path / "new").mkdir()

@@ -337,16 +337,17 @@ def test_a_format_by_name_wins_over_the_ending(tmp_path, name):
 
 
 MEASURE = """
-import json, sys, numpy as np, resource
+import sys, numpy as np, resource
 from fastloader import write_images
+path, side, first, second = sys.argv[1], *map(int, sys.argv[2:])
 class Images:
     def __init__(self, length): self.length = length
     def __len__(self): return self.length
     def __getitem__(self, index):
-        return np.random.default_rng(index).integers(0, 255, (512, 512), np.uint8)
-write_images(Images(64), sys.argv[1] + ".warm.parquet", rows_per_group=16)
+        return np.random.default_rng(index).integers(0, 255, (side, side), np.uint8)
+write_images(Images(first), path, rows_per_group=16)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-write_images(Images(800), sys.argv[1], rows_per_group=16)
+write_images(Images(second), path, rows_per_group=16, overwrite=True)
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
 
@@ -354,15 +355,45 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 @pytest.mark.multiprocess
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads peak memory in kB")
-def test_memory_does_not_grow_with_the_number_of_images(tmp_path):
+@pytest.mark.parametrize(
+    ("ending", "side", "first", "second"),
+    [
+        pytest.param("parquet", 512, 64, 800, id="parquet"),
+        pytest.param("duckdb", 150, 6000, 18000, id="duckdb"),  # rows are written by 2048
+    ],
+)
+def test_memory_does_not_grow_with_the_number_of_images(tmp_path, ending, side, first, second):
+    skip_without_extra(ending)
+    sizes = map(str, (side, first, second))
     output = subprocess.run(
-        [sys.executable, "-c", MEASURE, str(tmp_path / "out.parquet")],
+        [sys.executable, "-c", MEASURE, str(tmp_path / f"out.{ending}"), *sizes],
         check=True,
         capture_output=True,
         text=True,
     ).stdout
 
-    assert int(output) * 1024 < 60e6  # of 210 MB of pixels
+    assert int(output) * 1024 < 60e6  # of 190 MB of pixels more, at least
+
+
+@pytest.mark.parametrize(
+    ("sides", "num_columns"),
+    [
+        pytest.param([1, 1500, 1, 2000, 1], 1, id="images of unlike sizes"),
+        pytest.param([4] * 3000, 300, id="many columns"),
+    ],
+)
+def test_duckdb_has_the_room_that_a_row_group_needs(tmp_path, sides, num_columns):
+    pytest.importorskip("duckdb")
+    images = [random_image((1, 1, 1, side, side), "uint16", side) for side in sides]
+    columns = {f"column {at}": [float(at)] * len(sides) for at in range(num_columns)}
+
+    written = write_images(images, tmp_path / "it's.duckdb", columns=columns)
+
+    source = open_source(written.path)
+    assert written.num_images == source.num_rows == len(sides)
+    assert [float(num_columns - 1)] * len(sides) == list(
+        source.read_column(f"column {num_columns - 1}")
+    )
 
 
 KILLED = """

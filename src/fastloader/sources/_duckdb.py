@@ -212,6 +212,8 @@ class DuckDBTable:
         cursor = self._opened.get().cursor()
         # A name in a query must never be taken for a Python variable of some caller.
         cursor.execute("set python_enable_replacements = false")
+        # It would write a bar to the output, that of `--json` too, where a query takes long.
+        cursor.execute("set enable_progress_bar = false")
         return cursor.sql(query)
 
     def _rows(self, query: str) -> list[tuple[Any, ...]]:

@@ -75,12 +75,9 @@ def _write_duckdb(
     path: Path, schema: pa.Schema, batches: Batches, compression: str | None
 ) -> None:
     del compression  # DuckDB chooses
-    duckdb = import_extra("duckdb", "duckdb", "Writing DuckDB")
-    reader = pa.RecordBatchReader.from_batches(schema, batches)
-    with duckdb.connect(str(path)) as connection:
-        connection.register("fastloader_rows", reader)
-        connection.execute("create table images as select * from fastloader_rows")
-        connection.unregister("fastloader_rows")
+    from fastloader.writing._duckdb_table import write_duckdb  # noqa: PLC0415 - an extra
+
+    write_duckdb(path, schema, batches)
 
 
 def _write_vortex(

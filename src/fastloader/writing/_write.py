@@ -58,7 +58,8 @@ def convert(
 
     Pixels keep their type and every bit, as byte chunks, which are several times faster to read
     than lists of numbers. Memory does not grow with the number of images, but in the
-    writers of DuckDB and Vortex. The destination appears when it is complete.
+    writer of Vortex; that of DuckDB needs room for 2048 images. The destination appears when it
+    is complete.
 
     Args:
         source: A file or folder of images, or several files that follow one another.

@@ -1,0 +1,76 @@
+"""Writes record batches to a DuckDB file, of which only the current row group is in memory."""
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from fastloader.sources import import_extra
+
+__all__ = ["write_duckdb"]
+
+_GROUP_ROWS = 2048
+"""Of a row group: the fewest that DuckDB can. It is written when it is complete."""
+_FIXED_BYTES = 128 << 20
+"""Of memory that DuckDB may use beside the row group."""
+_GROUP_SHARE = 1.25
+"""Of a row group's bytes that DuckDB may use: it is copied in part while it is compressed."""
+
+
+def write_duckdb(path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
+    """Write a table called ``images``.
+
+    With one thread, as two or more fill row groups of their own, and without a log, which would
+    hold the last row group once more: the file has its name only when it is complete.
+
+    Args:
+        path: File to make; nothing is there yet.
+        schema: Of the batches.
+        batches: Of any lengths.
+
+    Raises:
+        MissingExtraError: If duckdb is not installed.
+    """
+    duckdb = import_extra("duckdb", "duckdb", "Writing DuckDB")
+    settings = {
+        "threads": 1,
+        "temp_directory": f"{path}.tmp",
+        "write_buffer_row_group_count": 1,
+    }
+    with duckdb.connect(config=settings) as connection:
+        connection.execute("set enable_progress_bar = false")  # of its own, on the output
+        name = str(path).replace("'", "''")
+        connection.execute(
+            f"attach '{name}' as written (row_group_size {_GROUP_ROWS}, "
+            f"recovery_mode no_wal_writes)"
+        )
+        measured = _with_room(connection.cursor(), batches)
+        reader = pa.RecordBatchReader.from_batches(schema, measured)
+        connection.register("fastloader_rows", reader)
+        connection.execute("create table written.images as from fastloader_rows")
+        connection.unregister("fastloader_rows")
+        connection.execute("detach written")
+
+
+def _with_room(connection: Any, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield batches, and let DuckDB use as much memory as the largest row group so far needs.
+
+    Without a bound it keeps all that it has written, and with one that is too small it fails.
+    """
+    recent: deque[tuple[int, int]] = deque()
+    num_rows = num_bytes = allowed_bytes = 0
+    for batch in batches:
+        recent.append((batch.num_rows, batch.nbytes))
+        num_rows += batch.num_rows
+        num_bytes += batch.nbytes
+        while num_rows - recent[0][0] >= _GROUP_ROWS:
+            old_rows, old_bytes = recent.popleft()
+            num_rows -= old_rows
+            num_bytes -= old_bytes
+        needed_bytes = _FIXED_BYTES + int(num_bytes * _GROUP_SHARE)
+        if needed_bytes > allowed_bytes:
+            allowed_bytes = needed_bytes
+            connection.execute(f"set memory_limit = '{allowed_bytes}B'")
+        yield batch
