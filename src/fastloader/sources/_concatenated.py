@@ -103,11 +103,7 @@ class ConcatenatedSource:
             yield from self._use(number).iterate_descriptions()
 
     def read_column(self, name: str) -> ColumnValues:
-        """Return the values of a column that holds no images.
-
-        Args:
-            name: One of `column_names`.
-        """
+        """Return the values of a column that holds no images; see `ImageSource.read_column`."""
         parts = [self._use(number).read_column(name) for number in range(len(self._sources))]
         if all(isinstance(part, np.ndarray) for part in parts):
             return np.concatenate(parts)
@@ -118,11 +114,7 @@ class ConcatenatedSource:
         ]
 
     def find_rows(self, condition: pc.Expression) -> Integers:
-        """Return the numbers of the rows that meet a condition, ascending.
-
-        Args:
-            condition: Over columns that hold no images; where it is null, a row is left out.
-        """
+        """Return the numbers of the rows that meet a condition; see `ImageSource.find_rows`."""
         found = [
             self._starts[number] + self._use(number).find_rows(condition)
             for number in range(len(self._sources))
@@ -139,16 +131,9 @@ class ConcatenatedSource:
         on_rows: Callable[[int], None] | None = None,
         num_threads: int = 1,
     ) -> None:
-        """Write images to memory, each in C order of T, C, Z, Y, X and its own dtype.
+        """Write images to memory; see `ImageSource.read_images`.
 
-        Args:
-            rows: Row numbers, ascending, each once, none without an image.
-            offsets: Position of each image's first byte, shape ``(len(rows),)``.
-            write: Called for all parts of all images, from any thread.
-            channels: Channels to keep, in this order; all when left out.
-            on_rows: Called with the number of images written since the last call.
-            num_threads: Most threads to read with: over files where there are many of them,
-                else inside each.
+        Threads are for several files where there are many of them, else for each one.
         """
         announce = one_at_a_time(on_rows)
         edges = np.searchsorted(rows, self._starts)

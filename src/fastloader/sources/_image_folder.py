@@ -147,10 +147,7 @@ class ImageFolder(ABC):
             )
 
     def read_column(self, name: str) -> ColumnValues:
-        """Return the values of a column.
-
-        Args:
-            name: One of `column_names`.
+        """Return the values of a column; see `ImageSource.read_column`.
 
         Raises:
             SourceError: If there is no such column.
@@ -163,10 +160,7 @@ class ImageFolder(ABC):
         return list(values) if isinstance(values, TextList) else values
 
     def find_rows(self, condition: "pc.Expression") -> Integers:
-        """Return the numbers of the images that meet a condition, ascending.
-
-        Args:
-            condition: Over the columns; where it is null, an image is left out.
+        """Return the numbers of the images that meet a condition; see `ImageSource.find_rows`.
 
         Raises:
             SettingsError: If the condition does not fit the columns.
@@ -190,15 +184,9 @@ class ImageFolder(ABC):
         on_rows: Callable[[int], None] | None = None,
         num_threads: int = 1,
     ) -> None:
-        """Write images to memory, each in C order of T, C, Z, Y, X and its own dtype.
+        """Write images to memory; see `ImageSource.read_images`.
 
-        Args:
-            rows: Row numbers, ascending, each once.
-            offsets: Position of each image's first byte, shape ``(len(rows),)``.
-            write: Puts pixels there.
-            channels: Channels to keep, in this order; all when left out.
-            on_rows: Called with the number of images written since the last call.
-            num_threads: Cores to use; images at URLs are asked for many at a time whatever it is.
+        Images at URLs are asked for many at a time, whatever `num_threads` is.
 
         Raises:
             SourceError: If a file cannot be read.

@@ -91,19 +91,11 @@ class InterleavedSource:
             yield replace(description, channels=channels)
 
     def read_column(self, name: str) -> ColumnValues:
-        """Return the values of a column that holds no images.
-
-        Args:
-            name: One of `column_names`.
-        """
+        """Return the values of a column that holds no images; see `ImageSource.read_column`."""
         return self._source.read_column(name)
 
     def find_rows(self, condition: pc.Expression) -> Integers:
-        """Return the numbers of the rows that meet a condition, ascending.
-
-        Args:
-            condition: Over columns that hold no images; where it is null, a row is left out.
-        """
+        """Return the numbers of the rows that meet a condition; see `ImageSource.find_rows`."""
         return self._source.find_rows(condition)
 
     def read_images(
@@ -116,16 +108,7 @@ class InterleavedSource:
         on_rows: Callable[[int], None] | None = None,
         num_threads: int = 1,
     ) -> None:
-        """Write images to memory, each in C order of T, C, Z, Y, X and its own dtype.
-
-        Args:
-            rows: Row numbers, ascending, each once, none without an image.
-            offsets: Position of each image's first byte, shape ``(len(rows),)``.
-            write: Called for each image.
-            channels: Colours to keep, in this order; all when left out.
-            on_rows: Called with the number of images written since the last call.
-            num_threads: Most threads to read with.
-        """
+        """Write images to memory; see `ImageSource.read_images`."""
         table = self._table
         sizes = table.shapes[rows].prod(axis=1) * table.item_sizes[rows]
         batch_rows = int(max(1, _BATCH_BYTES // max(1, int(sizes.max(initial=1)))))

@@ -142,10 +142,7 @@ class OmeArrowFolder:
                     })
 
     def read_column(self, name: str) -> ColumnValues:
-        """Return the values of a column.
-
-        Args:
-            name: One of `column_names`.
+        """Return the values of a column; see `ImageSource.read_column`.
 
         Raises:
             SourceError: If there is no such column or it cannot be read.
@@ -158,10 +155,7 @@ class OmeArrowFolder:
         return column_values(self._read_images_column(name))
 
     def find_rows(self, condition: "pc.Expression") -> Integers:
-        """Return the numbers of the images that meet a condition, ascending.
-
-        Args:
-            condition: Over the columns; where it is null, an image is left out.
+        """Return the numbers of the images that meet a condition; see `ImageSource.find_rows`.
 
         Raises:
             SettingsError: If the condition does not fit the columns.
@@ -181,15 +175,7 @@ class OmeArrowFolder:
         on_rows: Callable[[int], None] | None = None,
         num_threads: int = 1,
     ) -> None:
-        """Write images to memory, each in C order of T, C, Z, Y, X and its own dtype.
-
-        Args:
-            rows: Row numbers, ascending, each once.
-            offsets: Position of each image's first byte, shape ``(len(rows),)``.
-            write: Called once for each image, from any thread.
-            channels: Channels to keep, in this order; all when left out.
-            on_rows: Called with the number of images written since the last call.
-            num_threads: Threads to decode with.
+        """Write images to memory; see `ImageSource.read_images`.
 
         Raises:
             SourceError: If a file cannot be read.

@@ -118,9 +118,6 @@ class OmeZarrFolder(ImageFolder):
     def describe(self, row: int) -> ImageDescription:
         """Read what the attributes say; see `ImageFolder.describe`.
 
-        Args:
-            row: Its row number.
-
         Raises:
             SourceError: If they are gone.
         """
@@ -141,11 +138,6 @@ class OmeZarrFolder(ImageFolder):
 
     def decode(self, row: int, out: npt.NDArray[Any], channels: Sequence[int] | None) -> None:
         """Read and decode one image; see `ImageFolder.decode`.
-
-        Args:
-            row: Its row number.
-            out: Written to.
-            channels: Channels to keep; all if None.
 
         Raises:
             SourceError: If its metadata were changed.

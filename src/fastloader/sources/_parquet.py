@@ -140,10 +140,7 @@ class ParquetSource:
         return self._columns.iterate_descriptions(self._column)
 
     def read_column(self, name: str) -> ColumnValues:
-        """Return the values of a column that holds no images.
-
-        Args:
-            name: One of `column_names`.
+        """Return the values of a column that holds no images; see `ImageSource.read_column`.
 
         Raises:
             SourceError: If there is no such column or it cannot be read.
@@ -151,12 +148,9 @@ class ParquetSource:
         return self._columns.read(name)
 
     def find_rows(self, condition: pc.Expression) -> Integers:
-        """Return the numbers of the rows that meet a condition, ascending.
+        """Return the numbers of the rows that meet a condition; see `ImageSource.find_rows`.
 
         Row groups whose statistics exclude it are not read.
-
-        Args:
-            condition: Over columns that hold no images; where it is null, a row is left out.
 
         Raises:
             SettingsError: If the condition does not fit the columns.
@@ -180,15 +174,9 @@ class ParquetSource:
         on_rows: Callable[[int], None] | None = None,
         num_threads: int = 1,
     ) -> None:
-        """Write images to memory, each in C order of T, C, Z, Y, X and its own dtype.
+        """Write images to memory; see `ImageSource.read_images`.
 
-        Args:
-            rows: Row numbers, ascending, each once, none without an image.
-            offsets: Position of each image's first byte, shape ``(len(rows),)``.
-            write: Called for all parts of all images, from any thread.
-            channels: Channels to keep, in this order; all when left out.
-            on_rows: Called with the number of images written since the last call.
-            num_threads: Row groups to read at once, if there is enough to read.
+        `num_threads` row groups are read at once, if there is enough to read.
 
         Raises:
             SourceError: If the file cannot be read.

@@ -82,11 +82,7 @@ class TiffFolder(ImageFolder):
         super().__init__(tree, _look_at_all(tree, names, choice, num_cores), (choice,))
 
     def describe(self, row: int) -> ImageDescription:
-        """Read what the OME header says, if there is one; see `ImageFolder.describe`.
-
-        Args:
-            row: Its row number.
-        """
+        """Read what the OME header says, if there is one; see `ImageFolder.describe`."""
         layout: TiffLayout = self.layout(row)
         with open_series(self._tree, self.inside(row), layout.choice) as (file, series):
             header = file.ome_metadata
@@ -104,13 +100,7 @@ class TiffFolder(ImageFolder):
         return describe_ome_xml(header, layout.choice.series).shrunk(shrunk)
 
     def decode(self, row: int, out: npt.NDArray[Any], channels: Sequence[int] | None) -> None:
-        """Read and decode one image; see `ImageFolder.decode`.
-
-        Args:
-            row: Its row number.
-            out: Written to.
-            channels: Channels to keep; all if None.
-        """
+        """Read and decode one image; see `ImageFolder.decode`."""
         layout: TiffLayout = self.layout(row)
         inside, notes = self.inside(row), self.numbers(row)
         if layout.order.is_in_order and channels is None:

@@ -57,34 +57,19 @@ class BlockwiseTransform(IntensityTransform):
         raise NotImplementedError(f"{type(self).__name__} must define change(images, draws).")
 
     def compute(self, images: torch.Tensor, draws: Draws) -> torch.Tensor:
-        """Return the images changed; see `IntensityTransform.compute`.
-
-        Args:
-            images: Shape ``(N, C, H, W)``, float32 or float64.
-            draws: Random numbers of the N images.
-        """
+        """Return the images changed; see `IntensityTransform.compute`."""
         changed = empty_images(self.new_shape(images.shape), images)
         self._write(images, draws, changed)
         return changed
 
     def apply(self, images: torch.Tensor, draws: Draws) -> torch.Tensor:
-        """Return the images changed; see `Transform.apply`.
-
-        Args:
-            images: Shape ``(N, C, H, W)``, any real dtype.
-            draws: Random numbers of the N images.
-        """
+        """Return the images changed; see `Transform.apply`."""
         if type(self).compute is not BlockwiseTransform.compute:  # somebody's own
             return super().apply(images, draws)
         return self.compute(images, draws)  # writes integers, too
 
     def apply_in_place(self, images: torch.Tensor, draws: Draws) -> torch.Tensor:
-        """Change the images where they lie; see `Transform.apply_in_place`.
-
-        Args:
-            images: Shape ``(N, C, H, W)``, any real dtype.
-            draws: Random numbers of the N images.
-        """
+        """Change the images where they lie; see `Transform.apply_in_place`."""
         self._write(images, draws, images)
         return images
 

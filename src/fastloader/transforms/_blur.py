@@ -42,12 +42,7 @@ class GaussianBlur(BlockwiseTransform):
         check_bounds("sigma", self.sigma, lowest=0.0)
 
     def change(self, images: torch.Tensor, draws: Draws) -> Change:
-        """Blur; see `BlockwiseTransform.change`.
-
-        Args:
-            images: Shape ``(n, C, H, W)``.
-            draws: Random numbers of the N images.
-        """
+        """Blur; see `BlockwiseTransform.change`."""
         del images
         all_sigma = draw_between(draws, self.sigma)
         all_radii = (_TRUNCATE * all_sigma + 0.5).astype(np.int64)

@@ -36,21 +36,11 @@ class Chain(Transform):
         return f"Chain({', '.join(map(repr, self.transforms))})"
 
     def apply(self, images: torch.Tensor, draws: Draws) -> torch.Tensor:
-        """Apply each; see `Transform.apply`.
-
-        Args:
-            images: Shape ``(N, C, H, W)``.
-            draws: Random numbers of the N images.
-        """
+        """Apply each; see `Transform.apply`."""
         return apply_in_turn(self.transforms, images, self._streams(draws))
 
     def apply_to_labels(self, labels: torch.Tensor, draws: Draws) -> torch.Tensor:
-        """Apply each to labels; see `Transform.apply_to_labels`.
-
-        Args:
-            labels: Shape ``(N, C, H, W)``.
-            draws: Random numbers of the N images.
-        """
+        """Apply each to labels; see `Transform.apply_to_labels`."""
         return apply_in_turn(self.transforms, labels, self._streams(draws), are_labels=True)
 
     def _streams(self, draws: Draws) -> list[Draws]:
@@ -88,21 +78,11 @@ class OneOf(Transform):
         return f"OneOf({', '.join([*map(repr, self.transforms), *weights])})"
 
     def apply(self, images: torch.Tensor, draws: Draws) -> torch.Tensor:
-        """Apply the chosen; see `Transform.apply`.
-
-        Args:
-            images: Shape ``(N, C, H, W)``.
-            draws: Random numbers of the N images.
-        """
+        """Apply the chosen; see `Transform.apply`."""
         return self._apply(images, draws, are_labels=False)
 
     def apply_to_labels(self, labels: torch.Tensor, draws: Draws) -> torch.Tensor:
-        """Apply the chosen to labels; see `Transform.apply_to_labels`.
-
-        Args:
-            labels: Shape ``(N, C, H, W)``.
-            draws: Random numbers of the N images.
-        """
+        """Apply the chosen to labels; see `Transform.apply_to_labels`."""
         return self._apply(labels, draws, are_labels=True)
 
     def _apply(self, images: torch.Tensor, draws: Draws, *, are_labels: bool) -> torch.Tensor:
@@ -139,21 +119,11 @@ class Sometimes(Transform):
         check_probability("probability", self.probability)
 
     def apply(self, images: torch.Tensor, draws: Draws) -> torch.Tensor:
-        """Apply to some; see `Transform.apply`.
-
-        Args:
-            images: Shape ``(N, C, H, W)``.
-            draws: Random numbers of the N images.
-        """
+        """Apply to some; see `Transform.apply`."""
         return self._apply(images, draws, are_labels=False)
 
     def apply_to_labels(self, labels: torch.Tensor, draws: Draws) -> torch.Tensor:
-        """Apply to some labels; see `Transform.apply_to_labels`.
-
-        Args:
-            labels: Shape ``(N, C, H, W)``.
-            draws: Random numbers of the N images.
-        """
+        """Apply to some labels; see `Transform.apply_to_labels`."""
         return self._apply(labels, draws, are_labels=True)
 
     def _apply(self, images: torch.Tensor, draws: Draws, *, are_labels: bool) -> torch.Tensor:

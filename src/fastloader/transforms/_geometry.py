@@ -40,12 +40,7 @@ class _Orientation(GeometricTransform):
         raise NotImplementedError(f"{type(self).__name__} must define ways(shape, draws).")
 
     def move(self, images: torch.Tensor, draws: Draws) -> torch.Tensor:
-        """Reorient; see `GeometricTransform.move`.
-
-        Args:
-            images: Shape ``(N, C, H, W)``.
-            draws: Random numbers of the N images.
-        """
+        """Reorient; see `GeometricTransform.move`."""
         moved = empty_images(images.shape, images)
         reorient(images, self.ways(images.shape, draws), moved)
         return moved
@@ -54,10 +49,6 @@ class _Orientation(GeometricTransform):
         """Reorient images where they lie; see `Transform.apply_in_place`.
 
         Those that stay as they are, a quarter of them, are not touched.
-
-        Args:
-            images: Shape ``(N, C, H, W)``.
-            draws: Random numbers of the N images.
         """
         bits = as_movable(images)
         reorient(bits, self.ways(images.shape, draws), bits)
@@ -144,12 +135,7 @@ class RandomCrop(GeometricTransform):
         check_number("fill", self.fill)
 
     def apply(self, images: torch.Tensor, draws: Draws) -> torch.Tensor:
-        """Pad and cut; see `Transform.apply`.
-
-        Args:
-            images: Shape ``(N, C, H, W)``, any dtype.
-            draws: Random numbers of the N images.
-        """
+        """Pad and cut; see `Transform.apply`."""
         return self._cut(images, draws, self.fill)
 
     def apply_to_labels(self, labels: torch.Tensor, draws: Draws) -> torch.Tensor:

@@ -32,12 +32,7 @@ class RandomScale(BlockwiseTransform):
         _check_clamp(self.clamp)
 
     def change(self, images: torch.Tensor, draws: Draws) -> Change:
-        """Multiply; see `BlockwiseTransform.change`.
-
-        Args:
-            images: Shape ``(n, C, H, W)``.
-            draws: Random numbers of the N images.
-        """
+        """Multiply; see `BlockwiseTransform.change`."""
         num = images.shape[1] if self.per_channel else None
         factors = per_image(draw_between(draws, self.factor, num), images)
 
@@ -63,12 +58,7 @@ class RandomShift(BlockwiseTransform):
         _check_clamp(self.clamp)
 
     def change(self, images: torch.Tensor, draws: Draws) -> Change:
-        """Add; see `BlockwiseTransform.change`.
-
-        Args:
-            images: Shape ``(n, C, H, W)``.
-            draws: Random numbers of the N images.
-        """
+        """Add; see `BlockwiseTransform.change`."""
         num = images.shape[1] if self.per_channel else None
         offsets = per_image(draw_between(draws, self.offset, num), images)
 
@@ -103,12 +93,7 @@ class RandomGamma(BlockwiseTransform):
         _check_clamp(self.clamp)
 
     def change(self, images: torch.Tensor, draws: Draws) -> Change:
-        """Raise to a power; see `BlockwiseTransform.change`.
-
-        Args:
-            images: Shape ``(n, C, H, W)``.
-            draws: Random numbers of the N images.
-        """
+        """Raise to a power; see `BlockwiseTransform.change`."""
         gammas = per_image(draw_between(draws, self.gamma), images)
 
         def bend(block: slice, part: torch.Tensor, out: torch.Tensor) -> None:
@@ -136,12 +121,7 @@ class GaussianNoise(BlockwiseTransform):
         _check_clamp(self.clamp)
 
     def change(self, images: torch.Tensor, draws: Draws) -> Change:
-        """Add noise; see `BlockwiseTransform.change`.
-
-        Args:
-            images: Shape ``(n, C, H, W)``.
-            draws: Random numbers of the N images.
-        """
+        """Add noise; see `BlockwiseTransform.change`."""
         std = per_image(draw_between(draws, self.std), images)
 
         def add_noise(block: slice, part: torch.Tensor, out: torch.Tensor) -> None:

@@ -45,23 +45,13 @@ class MaskTransform(Transform):
         check_fill(self.fill)
 
     def apply(self, images: torch.Tensor, draws: Draws) -> torch.Tensor:
-        """Mask; see `Transform.apply`.
-
-        Args:
-            images: Shape ``(N, C, H, W)``, any dtype.
-            draws: Random numbers of the N images.
-        """
+        """Mask; see `Transform.apply`."""
         masked = empty_images(images.shape, images)
         self._write(images, draws, masked)
         return masked
 
     def apply_in_place(self, images: torch.Tensor, draws: Draws) -> torch.Tensor:
-        """Mask pixels where they lie; see `Transform.apply_in_place`.
-
-        Args:
-            images: Shape ``(N, C, H, W)``, any dtype.
-            draws: Random numbers of the N images.
-        """
+        """Mask pixels where they lie; see `Transform.apply_in_place`."""
         self._write(images, draws, images)
         return images
 
@@ -98,12 +88,7 @@ class ChannelDrop(MaskTransform):
         check_probability("probability", self.probability)
 
     def mask(self, shape: torch.Size, draws: Draws) -> NDArray[np.bool_]:
-        """Mask channels; see `MaskTransform.mask`.
-
-        Args:
-            shape: ``(N, C, H, W)``.
-            draws: Random numbers of the N images.
-        """
+        """Mask channels; see `MaskTransform.mask`."""
         dropped = draws.chance(self.probability, shape[1])
         survivor = draws.integers(0, shape[1])
         if self.keep_one and shape[1]:
@@ -132,12 +117,7 @@ class Cutout(MaskTransform):
         check_whole("num_holes", self.num_holes, 1)
 
     def mask(self, shape: torch.Size, draws: Draws) -> NDArray[np.bool_]:
-        """Mask rectangles; see `MaskTransform.mask`.
-
-        Args:
-            shape: ``(N, C, H, W)``.
-            draws: Random numbers of the N images.
-        """
+        """Mask rectangles; see `MaskTransform.mask`."""
         height, width = check_size("size", self.size)
         top = draws.integers(0, shape[2], self.num_holes) - height // 2
         left = draws.integers(0, shape[3], self.num_holes) - width // 2

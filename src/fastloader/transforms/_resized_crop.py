@@ -55,20 +55,11 @@ class RandomResizedCrop(BlockwiseTransform):
             raise SettingsError(f"ratio must be above 0, but got {self.ratio}.")
 
     def new_shape(self, shape: torch.Size) -> tuple[int, ...]:
-        """Return the shape of the result; see `BlockwiseTransform.new_shape`.
-
-        Args:
-            shape: ``(N, C, H, W)``.
-        """
+        """Return the shape of the result; see `BlockwiseTransform.new_shape`."""
         return (*shape[:2], *check_size("size", self.size))
 
     def change(self, images: torch.Tensor, draws: Draws) -> Change:
-        """Cut and resize; see `BlockwiseTransform.change`.
-
-        Args:
-            images: Shape ``(n, C, H, W)``.
-            draws: Random numbers of the N images.
-        """
+        """Cut and resize; see `BlockwiseTransform.change`."""
         top, left, height, width = self.windows(images.shape[2:], draws)
         out_height, out_width = check_size("size", self.size)
         rows = _taps(top, height, out_height, images)
@@ -89,12 +80,7 @@ class RandomResizedCrop(BlockwiseTransform):
         return cut
 
     def apply_to_labels(self, labels: torch.Tensor, draws: Draws) -> torch.Tensor:
-        """Cut and resize labels, each from the nearest pixel; see `Transform.apply_to_labels`.
-
-        Args:
-            labels: Shape ``(N, C, H, W)``, any dtype.
-            draws: Random numbers of the N images.
-        """
+        """Cut and resize labels, each from the nearest pixel; see `Transform.apply_to_labels`."""
         top, left, height, width = self.windows(labels.shape[2:], draws)
         out_height, out_width = check_size("size", self.size)
         rows = np.floor(_centres(top, height, out_height) + 0.5).astype(np.int64)

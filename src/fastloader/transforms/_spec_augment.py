@@ -150,12 +150,7 @@ class SpecAugment(MaskTransform):
         )
 
     def mask(self, shape: torch.Size, draws: Draws) -> NDArray[np.bool_]:
-        """Mask bands and stretches; see `MaskTransform.mask`.
-
-        Args:
-            shape: ``(N, C, F, T)``.
-            draws: Random numbers of the N images.
-        """
+        """Mask bands and stretches; see `MaskTransform.mask`."""
         bins = self._covered(
             draws,
             shape[2],

@@ -175,21 +175,11 @@ class GeometricTransform(Transform):
         raise NotImplementedError(f"{type(self).__name__} must define move(images, draws).")
 
     def apply(self, images: torch.Tensor, draws: Draws) -> torch.Tensor:
-        """Move the pixels as bits; see `Transform.apply`.
-
-        Args:
-            images: Shape ``(N, C, H, W)``, any dtype.
-            draws: Random numbers of the N images.
-        """
+        """Move the pixels as bits; see `Transform.apply`."""
         return self.move(as_movable(images), draws).view(images.dtype)
 
     def apply_to_labels(self, labels: torch.Tensor, draws: Draws) -> torch.Tensor:
-        """Move labels as their images; see `Transform.apply_to_labels`.
-
-        Args:
-            labels: Shape ``(N, C, H, W)``, any dtype.
-            draws: Random numbers of the N images.
-        """
+        """Move labels as their images; see `Transform.apply_to_labels`."""
         return self.apply(labels, draws)
 
 
@@ -213,12 +203,7 @@ class IntensityTransform(Transform):
         raise NotImplementedError(f"{type(self).__name__} must define compute(images, draws).")
 
     def apply(self, images: torch.Tensor, draws: Draws) -> torch.Tensor:
-        """Compute in floating point and return to the dtype; see `Transform.apply`.
-
-        Args:
-            images: Shape ``(N, C, H, W)``, any real dtype.
-            draws: Random numbers of the N images.
-        """
+        """Compute in floating point and return to the dtype; see `Transform.apply`."""
         if is_computable(images):
             return self.compute(images, draws)
         changed = torch.empty(0)
