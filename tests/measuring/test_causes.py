@@ -104,6 +104,16 @@ FAULTS = {
         {"samples_seconds": 1e-4, "step_seconds": 1e-4, "wait_seconds": 1e-3},
         "num_workers=0",
     ),
+    "too_many_workers, cheap, though others have the cores": (
+        {
+            "samples_seconds": 5e-5,
+            "collate_seconds": 7e-5,
+            "step_seconds": 4e-4,
+            "wait_seconds": 1.7e-3,
+            "slowdown": 2.1,
+        },
+        "num_workers=0",
+    ),
     "busy_cpus": ({"samples_seconds": 0.03, "slowdown": 6.0}, "fewer processes"),
     "unexplained": ({"samples_seconds": 0.045, "step_seconds": 0.03}, "fastloader.benchmark"),
 }

@@ -98,6 +98,7 @@ SOUND = [
     pytest.param(of(Stored, 600, 1e-3, num_workers=4, workers="threads"), id="threads"),
     pytest.param(of(Stream, 4000, 0, num_workers=0), id="stream"),
     pytest.param(stock(Computed, 2000, 2e-5, num_workers=1), id="stock", marks=workers),
+    pytest.param(of(Computed, 8, 1e-5, num_workers=0), id="epochs_of_one_batch"),
 ]
 
 

@@ -321,11 +321,11 @@ _ALWAYS: tuple[_Rule, ...] = (_oversubscription, _too_many_workers, _epoch_gap, 
 _WAITING: tuple[_Rule, ...] = (
     _sampler,
     _transport,
+    _dear_workers,  # before what looks at the parts of a batch, which is not what is waited for
     _batch_transform,
     _slow_samples,
     _collate,
     _busy_cpus,
-    _dear_workers,
     _contention,
     _storage,
     _capacity,

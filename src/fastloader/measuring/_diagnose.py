@@ -1,5 +1,7 @@
 """Looks at a loader at work and says what makes it slow."""
 
+import statistics
+import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -100,23 +102,44 @@ def diagnose(
         True
     """
     with progress_bar(10, progress, what="Diagnosing", unit="") as bar:
-        measurement = measure_loader(loader, step=step, seconds=0.6 * seconds)
+        timed = None if step is None else _TimedStep(step)
+        measurement = measure_loader(loader, step=timed, seconds=0.6 * seconds)
         bar.advance(6)
         probed = probe(loader, 0.4 * seconds)
         bar.advance(4)
-    evidence = _evidence_of(loader, measurement, probed, has_step=step is not None)
+    evidence = _evidence_of(loader, measurement, probed, timed)
     slowest = sorted(probed.sample_seconds.items(), key=lambda pair: -pair[1])[:NUM_SLOWEST]
     return Diagnosis(find_causes(evidence), measurement, evidence, tuple(slowest))
 
 
+class _TimedStep:
+    """A step whose time is taken: epochs of one batch have no steady state that would tell it."""
+
+    def __init__(self, step: Callable[[Any], Any]) -> None:
+        self._step = step
+        self._seconds: list[float] = []
+
+    def __call__(self, batch: Any) -> None:
+        began = time.perf_counter()
+        self._step(batch)
+        self._seconds.append(time.perf_counter() - began)
+
+    @property
+    def mean_seconds(self) -> float:
+        return statistics.fmean(self._seconds)
+
+
 def _evidence_of(
-    loader: DataLoader[Any], measurement: Measurement, probed: ProbeResult, *, has_step: bool
+    loader: DataLoader[Any],
+    measurement: Measurement,
+    probed: ProbeResult,
+    timed: _TimedStep | None,
 ) -> Evidence:
     stats = measurement.stats
     machine = read_machine()
     wait = stats.next_mean_seconds or 0.0
     rate = stats.batches_per_second
-    batch_seconds = 1 / rate if rate else wait
+    step_seconds = 0.0 if timed is None else timed.mean_seconds
     num_samples = stats.num_samples / stats.num_batches
     slow = {
         index: seconds
@@ -133,10 +156,10 @@ def _evidence_of(
         uses_threads=getattr(loader, "workers", None) == "threads",
         is_fast=is_fast,
         persistent_workers=bool(loader.persistent_workers),
-        has_step=has_step,
-        wait_share=stats.wait_share if has_step else None,
+        has_step=timed is not None,
+        wait_share=None if timed is None else stats.wait_share,
         wait_seconds=wait,
-        step_seconds=max(0.0, batch_seconds - wait),
+        step_seconds=max(0.0, 1 / rate - wait) if rate else step_seconds,
         samples_seconds=probed.mean_seconds * num_samples,
         computing_share=probed.computing_share,
         collate_seconds=probed.collate_seconds,
@@ -152,7 +175,8 @@ def _evidence_of(
         batch_bytes=stats.batch_bytes or 0.0,
         epoch_gap_seconds=stats.epoch_gap_seconds,
         epoch_seconds=stats.elapsed_seconds / stats.num_epochs
-        - (stats.first_batch_seconds or 0.0),
+        - (stats.first_batch_seconds or 0.0)
+        + step_seconds,
         fallbacks=stats.fallbacks,
         accelerator=machine.accelerator,
         pins_memory=bool(loader.pin_memory) or device is not None,

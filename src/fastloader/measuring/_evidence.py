@@ -50,7 +50,7 @@ class Evidence:
     batch_bytes: float = 0.0
     epoch_gap_seconds: float | None = None
     epoch_seconds: float = 0.0
-    """From the first batch of a pass to its last, mean."""
+    """From the first batch of a pass to the end of the last step, mean."""
     fallbacks: tuple[str, ...] = ()
     accelerator: str | None = None
     pins_memory: bool = False

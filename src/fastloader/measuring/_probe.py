@@ -49,7 +49,7 @@ class ProbeResult:
     sample_seconds: dict[Any, float]
     """Of samples, by index; by number, of an iterable dataset."""
     computing_share: float
-    """Of the time of a sample that it computes, or wants to."""
+    """Of the time of a sample, without that for which others had the core, that it computes."""
     collate_seconds: float
     """Of a batch, mean, and so are the next two."""
     transform_seconds: float
@@ -225,9 +225,10 @@ def _summed(parts: list[_Part], order_seconds: float) -> ProbeResult:
     busiest = _busiest_thread(parts)
     ran, queued = busiest.ran_seconds, busiest.queued_seconds
     is_timed = ran >= LEAST_TIMED_SECONDS
+    own_seconds = wall_seconds - queued  # to stand in line for a core is no part of the work
     return ProbeResult(
         seconds,
-        min(1.0, max(ran + queued, cpu_seconds) / wall_seconds) if wall_seconds else 1.0,
+        min(1.0, max(ran, cpu_seconds) / own_seconds) if own_seconds > 0 else 1.0,
         sum(part.collate_seconds for part in parts) / max(1, len(parts)),
         sum(part.transform_seconds for part in parts) / max(1, len(parts)),
         order_seconds,
