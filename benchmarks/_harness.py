@@ -43,9 +43,18 @@ from _facts import copy_bytes_per_second, run_facts, usable_cpus
 from _homes import Apart, Configuration, Here, Home
 from _measurement import BenchmarkError, CannotRun, Keeping, Measurement, Run, Work
 from _table import print_table
-from _verdict import FIRST, make_report
+from _verdict import FIRST, PEAK, make_report
 
-__all__ = ["FIRST", "Benchmark", "BenchmarkError", "CannotRun", "Keeping", "Run", "Work"]
+__all__ = [
+    "FIRST",
+    "PEAK",
+    "Benchmark",
+    "BenchmarkError",
+    "CannotRun",
+    "Keeping",
+    "Run",
+    "Work",
+]
 
 _MIN_RUNS = 5
 _HOPELESS = 2.0
@@ -167,7 +176,8 @@ class Benchmark:
         Args:
             baseline: Group (or name) whose fastest member in a table the others of that table
                 are compared with; `FIRST` for the first of each table.
-            compared: Quantity by which they are; a rate if it ends in ``_per_second``.
+            compared: Quantity by which they are; a rate if it ends in ``_per_second``. `PEAK` is the
+                peak of memory.
             is_chosen_apart: Choose the baseline of each round by the other rounds: the quickest of
                 many, chosen by the runs that it is compared in, is partly the luckiest.
             in_groups: Each group is a table, and compared with its first.

@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from _verdict import why_missing
+from _verdict import PEAK, why_missing
 
 __all__ = ["baseline_of", "describe_machine", "is_limit", "label_of", "rate_of", "read_results", "tables_of", "write_tables"]  # fmt: skip
 
@@ -161,7 +161,8 @@ def _write_measured(
         columns.append("page_faults_per_batch")
     has_ratio = any("times_baseline" in one for one in members.values())
     has_share = any("share_of_limit" in one for one in members.values())
-    heads = [_head(key) for key in columns] + ["peak MiB"]
+    has_peak = main != PEAK
+    heads = [_head(key) for key in columns] + ["peak MiB"] * has_peak
     heads += ["x baseline"] * has_ratio + ["of the limit"] * has_share
     yield f"| | {' | '.join(heads)} |"
     yield f"|---|{'--:|' * len(heads)}"
@@ -173,7 +174,8 @@ def _write_measured(
             continue
         cells = [_spread(columns[0], one["summary"])]
         cells += [_median(key, one["summary"]) for key in columns[1:]]
-        cells.append(f"{one['peak_memory_bytes'] / 2**20:,.0f}")
+        if has_peak:
+            cells.append(f"{one[PEAK] / 2**20:,.0f}")
         if has_ratio:
             ratio = one.get("times_baseline")
             cells.append(_ratio(ratio) if ratio and name != baseline else "")

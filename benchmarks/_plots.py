@@ -29,19 +29,23 @@ _COLOURS = (
 _MARKERS = "osD^vP*X"
 
 
-def draw(document: Mapping[str, Any], path: Path, digest: str) -> None:
+def draw(
+    document: Mapping[str, Any], path: Path, digest: str, *, by_ratio: bool = False
+) -> None:
     """Write a plot as SVG.
 
     Args:
         document: What a benchmark wrote.
         path: Where to.
         digest: Of the document, kept in the file so that an old plot can be told.
+        by_ratio: Whether to show how many times as good as its baseline each is, and not rates or
+            times: for tables whose rates have nothing to do with each other.
     """
     # The same bytes for the same results: no date, no random names.
     style: Any = {"svg.hashsalt": "fastloader", "svg.fonttype": "none", "font.size": 9}
     with mpl.rc_context(style):
         tables = tables_of(document)
-        figure = _draw_bars(document) if len(tables) == 1 else _draw_dots(document)
+        figure = _draw_bars(document) if len(tables) == 1 else _draw_dots(document, by_ratio)
         figure.savefig(
             path,
             format="svg",
@@ -104,36 +108,37 @@ def _draw_limits(axes: Axes, members: Mapping[str, Any], quantity: str) -> None:
         axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), frameon=False, ncols=2)
 
 
-def _draw_dots(document: Mapping[str, Any]) -> Figure:
+def _draw_dots(document: Mapping[str, Any], by_ratio: bool) -> Figure:
     """Draw many tables: a row for each, a mark for each configuration."""
     tables = tables_of(document)
     quantity = rate_of(document)
-    labels = list(
-        dict.fromkeys(label_of(name, table) for table, all_ in tables.items() for name in all_)
-    )
+    of_marks: dict[str, list[tuple[int, Mapping[str, Any], bool]]] = {}
+    for row, (table, members) in enumerate(tables.items()):
+        for name, one in members.items():
+            label = _mark_of(name, table, one) if by_ratio else label_of(name, table)
+            shown = (
+                one.get("times_baseline") if by_ratio else one.get("summary", {}).get(quantity)
+            )
+            if shown:
+                of_marks.setdefault(label, []).append((row, shown, is_limit(label, one)))
     figure = Figure(figsize=(7.2, 1.0 + 0.32 * len(tables)))
     axes = figure.add_subplot()
-    for place, label in enumerate(labels):
-        xs, ys, lows, highs = [], [], [], []
+    # What is several things in a row is drawn first, in grey.
+    in_order = sorted(of_marks.items(), key=lambda one: len(one[1]) <= len(tables))
+    for place, (label, marks) in enumerate(in_order):
         # With more than eight, colours come again with other marks.
         colour = _COLOURS[place % len(_COLOURS)]
         marker = _MARKERS[(place + place // len(_COLOURS)) % len(_MARKERS)]
-        for row, (table, members) in enumerate(tables.items()):
-            for name, one in members.items():
-                if label_of(name, table) != label or quantity not in one.get("summary", {}):
-                    continue
-                if is_limit(label, one):
-                    marker, colour = "|", _LIMIT
-                summary = one["summary"][quantity]
-                xs.append(summary["median"])
-                ys.append(row)
-                lows.append(summary["median"] - summary["q1"])
-                highs.append(summary["q3"] - summary["median"])
-        if xs:
-            axes.errorbar(
-                xs, ys, xerr=[lows, highs], linestyle="none", label=label, markersize=6,
-                marker=marker, color=colour, elinewidth=1, alpha=0.9,
-            )  # fmt: skip
+        if any(one_is_limit for _, _, one_is_limit in marks):
+            marker, colour = "|", _LIMIT
+        xs = [shown["median"] for _, shown, _ in marks]
+        ys = [row for row, _, _ in marks]
+        lows = [shown["median"] - shown["q1"] for _, shown, _ in marks]
+        highs = [shown["q3"] - shown["median"] for _, shown, _ in marks]
+        axes.errorbar(
+            xs, ys, xerr=[lows, highs], linestyle="none", label=label, markersize=6,
+            marker=marker, color=colour, elinewidth=1, alpha=0.9,
+        )  # fmt: skip
     _count_by_factors(axes)
     for row, (_, members) in enumerate(tables.items()):
         reasons = [one["cannot_run"] for one in members.values() if "cannot_run" in one]
@@ -144,11 +149,19 @@ def _draw_dots(document: Mapping[str, Any]) -> Figure:
             )  # fmt: skip
     axes.set_yticks(range(len(tables)), list(tables))
     axes.set_ylim(len(tables) - 0.5, -0.5)
-    axes.set_xlabel(_unit(quantity))
+    axes.set_xlabel("times the baseline of each row" if by_ratio else _unit(quantity))
+    if by_ratio:
+        axes.axvline(1, color="black", linewidth=0.8)
     axes.legend(loc="lower center", bbox_to_anchor=(0.4, 1.0), frameon=False, ncols=2)
     axes.grid(axis="y", color="#eeeeee")
     _tidy(axes)
     return figure
+
+
+def _mark_of(name: str, table: str, result: Mapping[str, Any]) -> str:
+    """Return what a configuration is called in a legend: variants of one thing have one name."""
+    group = result.get("group", "")
+    return label_of(name, table) if group in {"", name, table} else group
 
 
 def _count_by_factors(axes: Axes) -> None:
@@ -156,7 +169,10 @@ def _count_by_factors(axes: Axes) -> None:
     axes.set_xscale("log")
     low, high = axes.get_xlim()
     is_short = high < 50 * low  # powers of ten alone would be one or two
-    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if is_short else (1,)))
+    subs: tuple[float, ...] = (1, 2, 5) if is_short else (1,)
+    if high < 5 * low:
+        subs = (1, 1.5, 2, 3, 4, 5, 6, 7, 8, 9)
+    axes.xaxis.set_major_locator(LogLocator(subs=subs))
     axes.xaxis.set_major_formatter(
         FuncFormatter(lambda value, _place: f"{value:g}" if value < 1000 else _THOUSANDS(value))
     )

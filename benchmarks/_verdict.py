@@ -8,10 +8,13 @@ from typing import Any
 from _homes import Configuration
 from _measurement import BenchmarkError, Measurement, Summary
 
-__all__ = ["FIRST", "make_report", "why_missing"]
+__all__ = ["FIRST", "PEAK", "make_report", "why_missing"]
 
 FIRST = "the first of each table"
 """A baseline: whatever was added first to a table."""
+
+PEAK = "peak_memory_bytes"
+"""A quantity to compare by, which is watched in one run, and then is that of all."""
 
 _IMPOSSIBLE_SHARE = 2.0
 """Of the quickest run of a limit. Below it noise is to blame, above it a clock or a count."""
@@ -52,6 +55,8 @@ def make_report(
                 results[one.name]["is_given_up"] = True
             continue
         runs = [measurement.quantities() for measurement in measurements[one.name]]
+        if compared == PEAK:
+            runs = [{**run, PEAK: float(peaks[one.name])} for run in runs]
         results[one.name] |= {
             "runs": runs,
             "peak_memory_bytes": peaks[one.name],
@@ -148,20 +153,25 @@ def _share_limit(
     Raises:
         BenchmarkError: If it was more than can be.
     """
-    rate = compared if compared.endswith("_per_second") else "samples_per_second"
+    # Runs of the limit may be of another number of samples.
+    compared = "samples_per_second" if compared == "wall_seconds" else compared
     limits = [
         other
         for other in members.values()
-        if other["is_limit"] and rate in other["summary"] and rate in result["summary"]
+        if other["is_limit"] and compared in other["summary"] and compared in result["summary"]
     ]
     if not limits or result["is_limit"]:
         return
-    limit = min(limits, key=lambda other: float(other["summary"][rate]["median"]))
-    result["share_of_limit"] = asdict(Summary.of(_ratios(result["runs"], limit["runs"], rate)))
-    fastest = max(run[rate] for run in limit["runs"])
-    share = result["summary"][rate]["median"] / fastest
+    is_rate = compared.endswith("_per_second")
+    lowest = min if is_rate else max
+    limit = lowest(limits, key=lambda one: float(one["summary"][compared]["median"]))
+    shares = _ratios(result["runs"], limit["runs"], compared)
+    result["share_of_limit"] = asdict(Summary.of(shares))
+    of_limit = [run[compared] for run in limit["runs"]]
+    median = result["summary"][compared]["median"]
+    share = median / max(of_limit) if is_rate else min(of_limit) / median
     if is_trusted and share > _IMPOSSIBLE_SHARE:
         raise BenchmarkError(
-            f"{name}: {rate} is {share:.1f} times that of the fastest run of its limit; "
+            f"{name}: {compared} is {share:.1f} times as good as the best run of its limit; "
             "either that is no limit, or a count or a clock is wrong."
         )

@@ -26,6 +26,8 @@ class Workload:
     """What a sample costs."""
     most_workers: int = 8
     """The most that could be of use on a small machine."""
+    waits: bool = False
+    """Whether samples wait, so that more workers than cores are of use."""
 
 
 class _Rows(Dataset[Any]):
@@ -103,7 +105,9 @@ WORKLOADS: Mapping[str, Workload] = {
     "in memory": Workload(_in_memory, 150_000, 256, "a row of a TensorDataset"),
     "cheap items": Workload(CheapItems, 40_000, 64, "some 5 us"),
     "decoding": Workload(DecodedImages, 128, 4, "8 ms of zlib and NumPy"),
-    "slow storage": Workload(SlowStorage, 512, 8, "5 ms of waiting", most_workers=32),
+    "slow storage": Workload(
+        SlowStorage, 512, 8, "5 ms of waiting", most_workers=32, waits=True
+    ),
     "uneven items": Workload(UnevenItems, 1_024, 16, "0.2 ms of Python, or 10 ms in one of 16"),
     "huge batches": Workload(HugeItems, 256, 16, "3 MB, batches of 50 MB"),
 }

@@ -11,11 +11,11 @@ Method: the images lie in memory that is used again, as a batch does in a `FastL
     batch at once is made in such memory, too, ten times in a run. Flips and turns are also made in the
     memory of the batch itself, as `Augment` makes them where nobody else has it. The last rows do the same
     with `Augment`, and the first show what the key of a sample costs.
-    The limit is the work on the pixels alone, by the fastest of the ways tried, with everything drawn
-    before and into memory that is ready: a copy of all pixels, or of the view of each image that was
-    drawn; shares of a range and their powers; sums of shifted images; means (`_bare_transforms.py`). "Bare"
-    of noise are torch's normal numbers, which are no limit. It has one thread and is left out with
-    several; on a GPU only the transforms themselves are measured, for datasets are read elsewhere.
+Limit: the work on the pixels alone, by the fastest of the ways tried, with everything drawn before and
+    into memory that is ready: a copy of all pixels, or of the view of each image that was drawn;
+    shares of a range and their powers; sums of shifted images; means (`_bare_transforms.py`). "Bare" of
+    noise are torch's normal numbers, which are no limit. None with several threads, as it has one; none
+    on a GPU, where only the transforms are measured; none through `Augment`, whose transforms have theirs.
 Losing cases: none against the loop. Where the limit itself is less than ten times the loop, the calls
     from Python, which a batch saves, are too small a part of the loop for it to be ten times as fast.
 Command: python benchmarks/bench_augment.py --json benchmarks/results/<date>-<machine>/augment.json

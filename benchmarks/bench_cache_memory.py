@@ -11,6 +11,7 @@ Baseline: a dataset by hand that holds its images in an array, in a stock DataLo
 Method: the memory of all processes is summed up (PSS: a page that n processes map counts 1/n in each),
     but for pages of program files, which other programs of the machine share. A run stops with an
     error if a cache is held more than 1.05 times.
+Limit: one copy.
 Losing cases: none; the caches are there to be held once.
 Command: python benchmarks/bench_cache_memory.py --json benchmarks/results/<date>-<machine>/cache-memory.json
 """

@@ -13,6 +13,7 @@ Method: each cell is two loaders. After a pass to warm up they make short passes
     milliseconds later, but the last ones at once.
 Result: a cell is "behind" if it has under 0.95 of stock's rate where stock's batch takes over
     0.3 ms, or takes over 60 us more than stock elsewhere; "open" if it may be either.
+Limit: none: what is asked is who is behind, and each cell has a limit of its own.
 Losing cases: those printed. Batches that compute for over 0.1 s are left out, since what a loader
     adds does not show in them: ``--longest 1`` takes them in.
 Command: python benchmarks/bench_cells.py --json cells.json

@@ -10,6 +10,8 @@ Baseline: the bare samples, one after the other in a plain loop. The last column
 Method: loaders live on; one epoch before the clock starts, then whole epochs. CPU time hardly depends
     on who else wants the cores; samples per second do. Left out are Grain's worker processes, which
     are started anew for each epoch, and Hugging Face datasets, which have tables of their own.
+Limit: the bare samples, which are the baseline, by CPU time: `x baseline` is the share. Above 1 come
+    loaders whose workers keep the memory of arrays, which a plain loop takes anew for each.
 Losing cases: worker processes that hand large batches over pay for the transport, threads for the GIL.
 Command: python benchmarks/bench_decode.py --json benchmarks/results/<date>-<machine>/decode.json
 """

@@ -14,6 +14,7 @@ Held fixed: model, batches of 256, images in random order; a run is two epochs w
 Baseline: stock DataLoader with pinned memory and persistent workers, its best over workers.
 Method: `wait_share` is the part of the time that the training loop spent asking for batches, whether
     or not the device had work left meanwhile; the share of the limit says what that has cost.
+Limit: the model alone, on one batch that lies on the device.
 Losing cases: none known; where the model is the limit, all come to the same rate. Furthest from the
     limit is `cnn-ome-arrow`, whose loop and loader take turns for the interpreter.
 Command: python benchmarks/bench_end_to_end.py --workload resnet-float32

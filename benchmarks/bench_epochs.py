@@ -6,8 +6,9 @@ Held fixed: samples that sleep half a millisecond, as one that waits for a disk 
     busy machine disturbs little; shuffled batches of 16; 20 epochs of 20 batches, or one of 400.
 Baseline: stock DataLoader, the better of as it comes and tuned.
 Method: a run is the short epochs, then the long one; loaders live on, and one run of each is
-    made before the clock starts. The limit is the samples alone, in as many threads as there are
-    workers. No true rate is above the number of workers over half a millisecond.
+    made before the clock starts.
+Limit: the samples alone, in as many threads as there are workers. No true rate is above the number of
+    workers over half a millisecond.
 Losing cases: with persistent workers and long epochs nobody loses much.
 Command: python benchmarks/bench_epochs.py --workers 2 --json epochs.json
 """

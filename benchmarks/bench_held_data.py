@@ -4,9 +4,11 @@ Question: the most memory (PSS, so that shared pages count once) of the main pro
     workers while an epoch runs, by how the dataset holds its data.
 Held fixed: the data (an array, a list of arrays, or a list of dicts), batches of 256, two workers,
     order by the same sampler.
-Baseline: stock DataLoader with the same start method.
-Method: peak memory is watched in a run that is not timed; throughput stands beside it. The limit
-    of memory is what the data takes itself, plus some 60 MB of interpreter for each process.
+Baseline: stock DataLoader with the same start method; `x baseline` is its memory over that of the others.
+Method: peak memory is watched in a run that is not timed; throughput stands beside it. Of the peers only
+    those that can be given a dataset that is no table; the threads of all share what they have.
+Limit: a process that holds the data and reads all of it, with no loader. Each worker process
+    adds some 60 MB of interpreter of its own, whatever the loader.
 Losing cases: lists of Python objects are copied page by page as soon as workers count references
     to them: by any loader that forks. Threads share them.
 Command: python benchmarks/bench_held_data.py --megabytes 512 --json held-data.json
@@ -16,9 +18,15 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    SequentialSampler,
+    default_collate,
+)
 
-from _harness import FIRST, Benchmark, Run, Work
+from _harness import PEAK, Benchmark, Run, Work
 from _passes import count
 from _peers import LOADERS
 from fastloader import FastLoader
@@ -27,7 +35,11 @@ BATCH_SIZE = 256
 NUM_WORKERS = 2
 ROW_BYTES = 3072
 WITH_METHOD: dict[str, Any] = {"DataLoader": DataLoader, "FastLoader": FastLoader}
-OTHERS = ("FastLoader, threads", "MONAI ThreadDataLoader", "SPDL, processes")
+OTHERS = (
+    "torchdata.nodes, threads", "torchdata.nodes, processes", "MONAI ThreadDataLoader",
+    "SPDL, threads", "SPDL, processes", "Grain, threads", "Grain, processes",
+    "FastLoader, threads",
+)  # fmt: skip
 
 
 class Held(Dataset[Any]):
@@ -74,6 +86,16 @@ def by_itself(loader: str, kind: str, megabytes: int) -> Run:
     )
 
 
+def data_alone(kind: str, megabytes: int) -> Run:
+    """Hold the data and read it, batch by batch, in one process."""
+    held = Held(kind, megabytes)
+    batches = BatchSampler(SequentialSampler(held), BATCH_SIZE, drop_last=False)
+    return _passes_of(
+        lambda: (default_collate([held[index] for index in batch]) for batch in batches),
+        megabytes,
+    )
+
+
 def main() -> None:
     """Compare the loaders for each way to hold data."""
     benchmark = Benchmark(__doc__)
@@ -87,10 +109,17 @@ def main() -> None:
         }
         for method in ("fork",) if arguments.smoke else ("fork", "spawn"):
             table = f"{kind}, {method}"
+            benchmark.add(
+                f"{table}: limit, the data alone",
+                data_alone,
+                table=table,
+                is_limit=True,
+                **given,
+            )
             for loader in WITH_METHOD:
                 benchmark.add(
                     f"{table}: {loader}", with_method, table=table, loader=loader,
-                    method=method, **given,
+                    group="stock" if loader == "DataLoader" else "", method=method, **given,
                 )  # fmt: skip
             if method == "fork" and not arguments.smoke:
                 for loader in OTHERS:
@@ -98,7 +127,7 @@ def main() -> None:
                         f"{table}: {loader}", by_itself, table=table, loader=loader,
                         may_fail=not loader.startswith("FastLoader"), **given,
                     )  # fmt: skip
-    benchmark.main(baseline=FIRST)
+    benchmark.main(baseline="stock", compared=PEAK)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ Method: each run decodes the images with one core and right after it with all: a
     ones by threads.
     Starting a child counts (0.2 s of a core, half of it NumPy's import), so longer work comes nearer.
     Beside other work compare CPU time: of an image, with one core and with all.
+Limit: the independent processes, which are the baseline: `x baseline` is the share.
 Losing cases: many cores and little work, where starting the children is a part that shows.
 Command: python benchmarks/bench_image_folders.py --json benchmarks/results/<date>-<machine>/image-folders.json
 """

@@ -6,8 +6,9 @@ Held fixed: the same images, shuffled batches of 256, one epoch a run, one value
     of 3x32x32 with labels, ``--images large`` 1,000 float32 images of 3x224x224.
 Baseline: the fastest of stock `DataLoader`, as it comes and tuned, over a dataset that indexes
     tensors and over `TensorDataset`.
-Method: loaders live on; one epoch before the clock starts. The limit is the gather alone, into
-    buffers that exist. Hugging Face datasets gets the first 4,000 images, in tables of its own.
+Method: loaders live on; one epoch before the clock starts. Hugging Face datasets
+    gets the first 4,000 images, in tables of its own.
+Limit: the gather alone, into buffers that exist.
 Losing cases: the dataset that indexes, one sample after the other, costs FastLoader what Python
     costs; only a dataset that it can read by whole batches is gathered.
 Command: python benchmarks/bench_in_memory.py --images small --json in-memory-small.json

@@ -8,8 +8,8 @@ Held fixed: the images (made by make_data.py), as float32 tensors with a label, 
 Baseline: the fastest of stock DataLoader, tuned (workers live on, four batches ahead), over a
     dataset by hand: one image at a time by the format's own library, tables through ``as_py``.
 Method: a run makes a loader, takes one epoch (first batch and warm-up) and then another, which
-    is the steady rate; wall and CPU seconds count all of it, the end of the workers too. The
-    limit is to convert pixels that lie in memory into a batch that exists.
+    is the steady rate; wall and CPU seconds count all of it, the end of the workers too.
+Limit: to convert pixels that lie in memory into a batch that exists.
 Losing cases: short epochs by many workers, on few cores: starting them takes longer than reading.
 Command: python benchmarks/bench_loaders.py --contents cells --workers 2 --json loaders-cells.json
 """

@@ -10,7 +10,10 @@ Method: bare is the cheapest read of the chunks of a row that the format's libra
     a floor, but of Parquet, where ours read by page and the library cannot: compressed Arrow files decompress
     a record batch, DuckDB decodes 2048 rows. Ours are `OMEArrowDataset(path, preload=False, cache="none")`, which checks
     each image and copies it to a tensor of its own.
-Losing cases: bytes are hardly slower as Python objects, so that little can be saved.
+Limit: the bare read of a row, for one row at a time: its `x baseline` is what there is to be reached. None of
+    rows in batches, which share a read, nor of Parquet, of which ours read less than its library can.
+Losing cases: bytes are hardly slower as Python objects, so that little can be saved. Of Parquet, a table that
+    was read whole before gives rows without reading, for its size in memory: a cache does the same.
 Command: python benchmarks/bench_rows.py --json benchmarks/results/<date>-<machine>/rows.json
 """
 

@@ -1,22 +1,28 @@
 """How long does a new loader take to its first batch?
 
 Question: seconds from making the loader to its first batch, with a dataset that holds 1 or 200 MB
-    of NumPy arrays, by how workers are started.
+    of NumPy arrays, by how workers are started, and with threads.
 Held fixed: dataset, batches of 32, the number of workers.
-Baseline: stock DataLoader with the same start method.
+Baseline: stock DataLoader with the same start method; for threads, forked.
 Method: each run makes a loader, takes one batch and ends the loader; the clock of the first batch
     stops when it is there, wall and CPU seconds count the end as well. The first run in a process,
-    which is the warm-up, is also the one that starts a fork server.
+    which is the warm-up, is also the one that starts a fork server. Hugging Face datasets has tables of
+    its own, StatefulDataLoader starts as the stock one does: both are left out.
+Limit: as many processes, or threads, started the same way, the first of which reads a batch and says so.
+    It is given no dataset, which may be shared.
 Losing cases: with fork and little data both take as long as the system takes to fork.
 Command: python benchmarks/bench_startup.py --workers 2 --json startup.json
 """
 
+import multiprocessing
 import time
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.connection import Connection
 from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, default_collate
 
 from _harness import FIRST, Benchmark, Run, Work
 from _passes import leaves
@@ -25,9 +31,9 @@ from fastloader import FastLoader
 
 BATCH_SIZE = 32
 WITH_METHOD: dict[str, Any] = {"DataLoader": DataLoader, "FastLoader": FastLoader}
-OTHERS = (
-    "torchdata.nodes, threads", "torchdata.nodes, processes", "MONAI ThreadDataLoader",
-    "SPDL, threads", "SPDL, processes", "Grain, threads", "Grain, processes",
+FORKED = ("torchdata.nodes, processes", "SPDL, processes", "Grain, processes")
+THREADS = (
+    "torchdata.nodes, threads", "MONAI ThreadDataLoader", "SPDL, threads", "Grain, threads",
     "FastLoader, threads",
 )  # fmt: skip
 
@@ -79,6 +85,54 @@ def by_itself(loader: str, megabytes: int, num_workers: int) -> Run:
     return run
 
 
+def _first_of(dataset: Held) -> torch.Tensor:
+    batch: torch.Tensor = default_collate([dataset[index] for index in range(BATCH_SIZE)])
+    return batch
+
+
+def _say(connection: Connection, number: int) -> None:
+    connection.send_bytes(b"" if number else _first_of(Held(1)).numpy().tobytes())
+
+
+def processes_alone(method: str, num_workers: int) -> Run:
+    """Start as many processes, the first of which makes a batch."""
+    context: Any = multiprocessing.get_context(method)
+
+    def run() -> Work:
+        start = time.perf_counter()
+        pipes = [context.Pipe(duplex=False) for _ in range(num_workers)]
+        processes = [
+            context.Process(target=_say, args=(writer, number), daemon=True)
+            for number, (_, writer) in enumerate(pipes)
+        ]
+        for process in processes:
+            process.start()
+        pipes[0][0].recv_bytes()
+        arrived = time.perf_counter()
+        for process in processes:
+            process.join()
+        return Work(samples=BATCH_SIZE, values={"first_batch_seconds": arrived - start})
+
+    return run
+
+
+def threads_alone(megabytes: int, num_workers: int) -> Run:
+    """Start as many threads, the first of which makes a batch."""
+    dataset = Held(megabytes)
+
+    def run() -> Work:
+        start = time.perf_counter()
+        with ThreadPoolExecutor(num_workers) as threads:
+            first = threads.submit(_first_of, dataset)
+            for _ in range(num_workers - 1):
+                threads.submit(int)
+            first.result()
+            arrived = time.perf_counter()
+        return Work(samples=BATCH_SIZE, values={"first_batch_seconds": arrived - start})
+
+    return run
+
+
 def main() -> None:
     """Compare the loaders for each size and start method."""
     benchmark = Benchmark(__doc__)
@@ -93,13 +147,32 @@ def main() -> None:
                     f"{table}: {loader}", with_method, table=table, loader=loader,
                     method=method, **given,
                 )  # fmt: skip
-            if method == "fork":
-                for loader in OTHERS[-1:] if arguments.smoke else OTHERS:
-                    benchmark.add(
-                        f"{table}: {loader}", by_itself, table=table, loader=loader,
-                        may_fail=not loader.startswith("FastLoader"), **given,
-                    )  # fmt: skip
+            if method == "fork" and not arguments.smoke:
+                _add_others(benchmark, table, FORKED, given)
+            benchmark.add(
+                f"{table}: limit, processes alone", processes_alone, table=table,
+                is_limit=True, method=method, num_workers=arguments.workers,
+            )  # fmt: skip
+        table = f"{megabytes} MB, threads"
+        benchmark.add(
+            f"{table}: DataLoader, forked", with_method, table=table, loader="DataLoader",
+            method="fork", **given,
+        )  # fmt: skip
+        _add_others(benchmark, table, THREADS[-1:] if arguments.smoke else THREADS, given)
+        benchmark.add(
+            f"{table}: limit, threads alone", threads_alone, table=table, is_limit=True, **given
+        )
     benchmark.main(baseline=FIRST, compared="first_batch_seconds")
+
+
+def _add_others(
+    benchmark: Benchmark, table: str, loaders: tuple[str, ...], given: dict[str, Any]
+) -> None:
+    for loader in loaders:
+        benchmark.add(
+            f"{table}: {loader}", by_itself, table=table, loader=loader,
+            may_fail=not loader.startswith("FastLoader"), **given,
+        )  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -5,8 +5,8 @@ Question: how much time and CPU goes into moving a batch whose samples cost near
 Held fixed: the dataset (a list of eight ready samples), batches in order, one value of each page
     of each batch read by the loop.
 Baseline: stock DataLoader, the better of as it comes and tuned.
-Method: loaders live on; one epoch before the clock starts, then whole epochs. The limit is one
-    copy of the same bytes, by one thread, into memory that exists: a loader that takes samples as
+Method: loaders live on; one epoch before the clock starts, then whole epochs.
+Limit: one copy of the same bytes, by one thread, into memory that exists: a loader that takes samples as
     they are has to do no less.
 Losing cases: batches under some 10 kB, where both are bound by the pipe and the pickle.
 Command: python benchmarks/bench_transport.py --workload large --workers 1 --json transport-large.json

@@ -87,8 +87,13 @@ _ORDER = (
     "bench_in_memory", "bench_transport", "bench_decode", "bench_epochs", "bench_startup",
     "bench_held_data", "bench_items", "bench_loaders", "bench_training", "bench_tables",
     "bench_rows", "bench_preload", "bench_image_folders", "bench_cache_memory", "bench_augment",
-    "bench_statistics", "bench_device", "bench_multiscale", "bench_cells",
+    "bench_statistics", "bench_device", "bench_end_to_end", "bench_multiscale", "bench_cells",
+    "bench_reference_workloads", "bench_stats_overhead",
 )  # fmt: skip
+
+
+_BY_RATIO = {"bench_augment", "bench_preload", "bench_reference_workloads", "bench_tables"}
+"""Their tables have little in common but the question, so that plots show ratios."""
 
 
 def _docstring_of(script: str) -> str:
@@ -118,7 +123,7 @@ def _explain(docstring: str) -> Iterator[str]:
     """Yield the parts of a docstring: ``Question: ...`` and the lines that belong to it."""
     for line in docstring.strip().splitlines():
         found = re.match(
-            r"(Question|Held fixed|Baseline|Method|Result|Losing cases): (.*)", line
+            r"(Question|Held fixed|Baseline|Method|Limit|Result|Losing cases): (.*)", line
         )
         if line.startswith("Command:"):
             yield f"* **Command**: `{line.partition(': ')[2]}`"
@@ -184,7 +189,8 @@ def main() -> None:
     PLOTS.mkdir(parents=True, exist_ok=True)
     for report in reports:
         if _has_runs(report) and (arguments.all or report.plot in old):
-            draw(report.document, report.plot, report.digest)
+            by_ratio = report.script in _BY_RATIO
+            draw(report.document, report.plot, report.digest, by_ratio=by_ratio)
     expected = {report.plot for report in reports}
     for path in PLOTS.glob("*.svg"):
         if path not in expected:

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 SCRIPTS = sorted((Path(__file__).parents[2] / "benchmarks").glob("bench_*.py"))
-PARTS = ("Question", "Held fixed", "Baseline", "Method", "Losing cases", "Command")
+PARTS = ("Question", "Held fixed", "Baseline", "Method", "Limit", "Losing cases", "Command")
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)

@@ -2,7 +2,7 @@ import pytest
 
 from _homes import Configuration
 from _measurement import BenchmarkError, Measurement, Work
-from _verdict import FIRST, make_report
+from _verdict import FIRST, PEAK, make_report
 
 
 def nothing():
@@ -25,14 +25,16 @@ def report(
     reasons=None,
     is_trusted=True,
     is_chosen_apart=False,
+    compared="wall_seconds",
+    peaks=None,
 ):
     return make_report(
         members,
         measurements,
-        dict.fromkeys(measurements, 0),
+        peaks or dict.fromkeys(measurements, 0),
         reasons or {},
         baseline=baseline,
-        compared="wall_seconds",
+        compared=compared,
         is_trusted=is_trusted,
         is_chosen_apart=is_chosen_apart,
     )
@@ -117,9 +119,45 @@ def test_what_is_far_above_its_limit_is_refused():
     measured = {"copy": runs(1, 1.2), "ours": runs(0.4, 0.4)}
 
     with pytest.raises(
-        BenchmarkError, match=r"2\.5 times that of the fastest run of its limit"
+        BenchmarkError, match=r"2\.5 times as good as the best run of its limit"
     ):
         report(members, measured)
+
+
+def test_of_times_the_limit_is_the_longest():
+    members = [
+        configuration("start", is_limit=True),
+        configuration("read", is_limit=True),
+        configuration("ours"),
+    ]
+
+    def firsts(seconds):
+        return [Measurement(9, 9, 0, Work(samples=1, values={"first_batch_seconds": seconds}))]
+
+    measured = {"start": firsts(2), "read": firsts(1), "ours": firsts(4)}
+
+    found = report(members, measured, compared="first_batch_seconds")
+
+    assert found["results"]["ours"]["share_of_limit"]["median"] == 0.5
+
+    with pytest.raises(BenchmarkError, match=r"first_batch_seconds is 4\.0 times as good"):
+        report(members, {**measured, "ours": firsts(0.5)}, compared="first_batch_seconds")
+
+
+def test_memory_is_compared_by_its_peak():
+    members = [
+        configuration("data", is_limit=True),
+        configuration("theirs"),
+        configuration("ours"),
+    ]
+    measured = {"data": runs(1), "theirs": runs(2), "ours": runs(2)}
+    peaks = {"data": 100, "theirs": 400, "ours": 200}
+
+    found = report(members, measured, baseline="theirs", compared=PEAK, peaks=peaks)["results"]
+
+    assert found["ours"]["times_baseline"]["median"] == 2
+    assert found["ours"]["share_of_limit"]["median"] == 0.5
+    assert found["theirs"]["share_of_limit"]["median"] == 0.25
 
 
 def test_what_cannot_run_keeps_its_reason():
