@@ -270,7 +270,7 @@ class WrappedRows(Adapter):
 
     @property
     def makes_new_batches(self) -> bool:
-        return _is_ours(self.wrapper) and super().makes_new_batches
+        return is_ours(self.wrapper) and super().makes_new_batches
 
     def parts(self) -> Sequence[BatchedDataset]:
         return [self.base]
