@@ -8,7 +8,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any, NamedTuple
 
 import torch
-from torch.utils.data import BatchSampler, IterableDataset, default_collate
+from torch.utils.data import IterableDataset, default_collate
 
 from fastloader._torch_internals import index_sampler, reported_length
 from fastloader.datasets._batched import as_batched
@@ -30,8 +30,13 @@ from fastloader.epochs._direct_reading import DirectReading
 from fastloader.epochs._epochs import BegunEpoch
 from fastloader.epochs._iterator import LoaderIterator
 from fastloader.epochs._loader_facts import LoaderFacts
-from fastloader.epochs._position import EpochPosition, MapPosition
+from fastloader.epochs._position import EpochPosition
 from fastloader.epochs._residence import Residence
+from fastloader.epochs._sample_counts import (
+    regular_batch_size,
+    sample_counter,
+    source_counter,
+)
 from fastloader.epochs._staging import allocator, device_of, made_here, staged
 from fastloader.epochs._worker_runs import (
     PassWorkers,
@@ -47,11 +52,10 @@ from fastloader.sampling._drawn import Drawn
 from fastloader.sampling._foretelling import may_be_drawn_early
 from fastloader.sampling._permutations import PermutationsAhead
 from fastloader.stages import BatchStream, CopySeconds
-from fastloader.stats import CountsSources, SourceCount, count_samples, subtract_counts
 from fastloader.tensors._buffers import BufferPool
 from fastloader.threads._crew import Crew
 from fastloader.threads._standby import Standby, StandbyKeeper
-from fastloader.typing import Batch, BatchedDataset
+from fastloader.typing import BatchedDataset
 
 __all__ = ["EpochOpener"]
 
@@ -311,7 +315,7 @@ class _Opening(NamedTuple):
     ) -> LoaderIterator:
         """Return the iterator over a stream of the epoch's batches."""
         loader, begun = self.loader, self.begun
-        batch_size = _regular_batch_size(loader)
+        batch_size = regular_batch_size(loader)
         return LoaderIterator(
             stream,
             dataset=loader.dataset,
@@ -329,11 +333,11 @@ class _Opening(NamedTuple):
                 counters=counters,
                 queue=stream.queue,
                 copy_seconds=copy_seconds,
-                sources=_source_counter(loader, begun.position),
+                sources=source_counter(loader, begun.position),
                 batch_size=batch_size,
                 last_indices=begun.position.last_indices,
             ),
-            count=_sample_counter(loader) if batch_size is None else None,
+            count=sample_counter(loader) if batch_size is None else None,
             renew=partial(_renewed, loader),
         )
 
@@ -344,41 +348,6 @@ def _renewed(loader: Any, close: Callable[[], None]) -> LoaderIterator | None:
     close()  # first, so that the next pass gets the same workers
     renewed: LoaderIterator = loader._get_iterator()  # noqa: SLF001
     return renewed
-
-
-def _source_counter(
-    loader: Any, position: EpochPosition
-) -> Callable[[], Mapping[str, SourceCount]]:
-    """Return what tells of a mixture what each source has given in this pass."""
-    sampler = loader.batch_sampler
-    if (
-        type(sampler) is BatchSampler  # nearly always, and quicker to tell than the rest
-        or not isinstance(sampler, CountsSources)
-        or not isinstance(position, MapPosition)
-    ):
-        return dict
-
-    def count() -> dict[str, SourceCount]:
-        return sampler.count_sources(position.sampler_state, position.epoch)
-
-    before = count()  # in a resumed epoch
-    return lambda: subtract_counts(count(), before)
-
-
-def _regular_batch_size(loader: Any) -> int | None:
-    """Return how many samples all batches but the last have; None where others may differ, too."""
-    sampler = loader.batch_sampler
-    if type(sampler) is not BatchSampler or isinstance(loader.dataset, IterableDataset):
-        return None
-    return sampler.batch_size if loader.in_order or loader.num_workers == 0 else None
-
-
-def _sample_counter(loader: Any) -> Callable[[Any, Batch], int]:
-    if loader.batch_sampler is None:
-        return lambda _indices, _batch: 1
-    if isinstance(loader.dataset, IterableDataset):
-        return lambda indices, batch: count_samples(batch, len(indices))
-    return lambda indices, _batch: len(indices)
 
 
 def _num_left(loader: Any, position: EpochPosition) -> int | None:
