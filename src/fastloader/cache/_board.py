@@ -104,9 +104,6 @@ class FillBoard:
     def claim(self, units: Sequence[int]) -> Iterator[list[int]]:
         """Claim units while the block runs, as far as nobody else has them.
 
-        Args:
-            units: What is wanted.
-
         Yields:
             Which of them are claimed now, in the same order.
         """

@@ -76,12 +76,7 @@ class ImageCache:
         self._board.set_ready(slice(0, len(self._layout)))
 
     def require(self, positions: Sequence[int] | npt.NDArray[np.int64], decode: Decode) -> None:
-        """Return when some images are there: decode them, or wait for those who are at it.
-
-        Args:
-            positions: Which images.
-            decode: Decodes images.
-        """
+        """Return when some images are there: decode them, or wait for those who are at it."""
         if self._board.is_full():
             return
         missing = self._board.missing(np.asarray(positions, np.int64))

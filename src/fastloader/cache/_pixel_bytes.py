@@ -29,11 +29,7 @@ class PrivatePixels:
     """Bytes of this process; a pickle holds a copy of them."""
 
     def __init__(self, block: npt.NDArray[np.uint8]) -> None:
-        """Take memory.
-
-        Args:
-            block: The bytes.
-        """
+        """Take memory."""
         self._block = block
 
     def view(self) -> npt.NDArray[np.uint8]:

@@ -47,9 +47,6 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
 def run(arguments: argparse.Namespace) -> Report:
     """Measure, and tell what came out.
 
-    Args:
-        arguments: As parsed.
-
     Raises:
         SettingsError: If there are settings beside a loader.
     """

@@ -46,11 +46,7 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
 
 
 def run(arguments: argparse.Namespace) -> Report:
-    """Write the script.
-
-    Args:
-        arguments: As parsed.
-    """
+    """Write the script."""
     commands = _commands(arguments.parser)
     cases = "\n".join(
         f'    {name}) options="{" ".join(_words(parser))}" ;;'

@@ -51,9 +51,6 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
 def run(arguments: argparse.Namespace) -> Report:
     """Convert, and tell what was written.
 
-    Args:
-        arguments: As parsed.
-
     Raises:
         SettingsError: If an option is not of the form ``NAME=VALUE``.
     """

@@ -27,11 +27,7 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
 
 
 def run(_arguments: argparse.Namespace) -> Report:
-    """Look, and tell what was found.
-
-    Args:
-        _arguments: As parsed.
-    """
+    """Look, and tell what was found."""
     from fastloader.testing import check_machine  # noqa: PLC0415 - help needs no torch
 
     report = check_machine()

@@ -9,9 +9,6 @@ __all__ = ["count", "duration"]
 def count(text: str) -> int:
     """Return a whole number of 1 or more.
 
-    Args:
-        text: As written.
-
     Raises:
         argparse.ArgumentTypeError: If it is anything else.
     """
@@ -22,9 +19,6 @@ def count(text: str) -> int:
 
 def duration(text: str) -> float:
     """Return a number of seconds.
-
-    Args:
-        text: As written.
 
     Raises:
         argparse.ArgumentTypeError: If it is none, or not more than 0.

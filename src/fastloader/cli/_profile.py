@@ -34,11 +34,7 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
 
 
 def run(arguments: argparse.Namespace) -> Report:
-    """Look, and tell what was found.
-
-    Args:
-        arguments: As parsed.
-    """
+    """Look, and tell what was found."""
     from torch.utils.data import DataLoader  # noqa: PLC0415 - help needs no torch
 
     from fastloader import FastLoader, diagnose  # noqa: PLC0415

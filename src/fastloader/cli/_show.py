@@ -16,11 +16,7 @@ _STYLES = {"ok": "green", "note": "yellow", "bites": "bold red", "<- best": "gre
 
 
 def show(report: Report) -> None:
-    """Print what a subcommand tells people.
-
-    Args:
-        report: Of the subcommand.
-    """
+    """Print what a subcommand tells people."""
     if not (report.parts and sys.stdout.isatty() and find_spec("rich")):
         print(report.text)
         return

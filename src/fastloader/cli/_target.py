@@ -12,11 +12,7 @@ __all__ = ["add_target", "load_step", "load_target"]
 
 
 def add_target(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that say what to measure.
-
-    Args:
-        parser: Of the subcommand.
-    """
+    """Add the arguments that say what to measure."""
     parser.add_argument(
         "target",
         metavar="MODULE:FACTORY",

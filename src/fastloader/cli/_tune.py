@@ -45,11 +45,7 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
 
 
 def run(arguments: argparse.Namespace) -> Report:
-    """Tune, and tell what was found.
-
-    Args:
-        arguments: As parsed.
-    """
+    """Tune, and tell what was found."""
     from fastloader.tuning import check_plot, measure_settings, plot_rates  # noqa: PLC0415 - slow to import
 
     if arguments.plot is not None:

@@ -30,11 +30,7 @@ class BackgroundFill:
     __slots__ = ("__weakref__", "_is_stopped", "_thread")
 
     def __init__(self, store: Filled) -> None:
-        """Start the thread.
-
-        Args:
-            store: Kept alive by others.
-        """
+        """Start the thread."""
         self._is_stopped = threading.Event()
         weakref.finalize(store, self._is_stopped.set).atexit = False
         self._thread = threading.Thread(

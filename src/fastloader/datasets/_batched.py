@@ -44,9 +44,6 @@ def as_batched(dataset: Any) -> BatchedDataset | None:
     `ConcatDataset` and `StackDataset` of what makes whole batches, and our wrappers around
     such. A class that has `get_batch` is taken as it is, unless a subclass has changed
     ``__getitem__`` alone: its batches would not show the change.
-
-    Args:
-        dataset: Any dataset.
     """
     adapt = _ADAPTERS.get(type(dataset))
     if adapt is not None:
@@ -66,9 +63,6 @@ def has_independent_rows(batched: BatchedDataset) -> bool:
     The protocol says so of all, but a dataset of the user's may pad a batch to its longest
     sample, say. This is known of torch's datasets and our own, but for those that say
     ``has_independent_rows = False``.
-
-    Args:
-        batched: From `as_batched`.
     """
     if isinstance(batched, WrappedRows) and not is_ours(batched.wrapper):
         return False

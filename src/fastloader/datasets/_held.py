@@ -25,9 +25,6 @@ def is_held(batched: BatchedDataset) -> bool:
 
     Nothing is opened or read for it, no code of the user's runs, and random numbers are those of the
     samples. So it may be made by any thread, or in a forked child.
-
-    Args:
-        batched: From `as_batched`.
     """
     if isinstance(batched, TensorRows):
         # Whether gradients are recorded is a matter of the thread.

@@ -18,9 +18,6 @@ class PassGate:
 
     **Processes:** each has its own; a copy begins anew. It is no part of the data: it has no
     ``__dict__``, so that the dataset does not look changed by being read.
-
-    Args:
-        source: The dataset.
     """
 
     __slots__ = ("_condition", "_knows", "_latest", "_num_readers", "_source")
@@ -36,22 +33,14 @@ class PassGate:
         return PassGate, (self._source,)
 
     def set_epoch(self, epoch: int) -> None:
-        """Tell the source of an epoch of the loader.
-
-        Args:
-            epoch: Its number.
-        """
+        """Tell the source of an epoch of the loader."""
         with self._condition:
             self._latest = None
             tell(self._source, "set_epoch", epoch)
 
     @contextmanager
     def entered(self, number: int) -> Iterator[None]:
-        """Let the block read the source in a pass.
-
-        Args:
-            number: Of the pass.
-        """
+        """Let the block read the source in a pass."""
         if not self._knows:
             yield
             return

@@ -232,10 +232,6 @@ def resolve_axis(channel_axis: ChannelAxis, num_axes: int) -> int | None:
 def merged(first: Moments, second: Moments) -> Moments:
     """Return the moments of both, if they have the same channels.
 
-    Args:
-        first: Some moments.
-        second: Others.
-
     Raises:
         StatisticsError: If the numbers of channels differ.
     """

@@ -85,9 +85,6 @@ def copied_parts(batched: BatchedDataset) -> Any:
     """Return what a copy on a device is made of: while it is the same, so is the copy.
 
     Of wrappers and conversions only which they are: they are asked anew for each batch.
-
-    Args:
-        batched: From `as_batched`.
     """
     if isinstance(batched, SubsetRows):
         return batched.chosen, copied_parts(batched.base)

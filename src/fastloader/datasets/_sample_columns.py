@@ -55,9 +55,6 @@ class SampleColumns:
     def read(self, name: str) -> ColumnValues:
         """Return the values of a column, of the chosen rows once they are.
 
-        Args:
-            name: One of `names`.
-
         Raises:
             SourceError: If there is no such column.
         """
@@ -93,22 +90,13 @@ class SampleColumns:
         return matching_rows(table, condition, self._source.where)
 
     def choose(self, rows: Integers) -> None:
-        """Keep the values of some rows.
-
-        Args:
-            rows: Row numbers.
-        """
+        """Keep the values of some rows."""
         self._rows = rows
         self._joined = {name: take_rows(values, rows) for name, values in self._joined.items()}
 
 
 def take_rows(values: ColumnValues, rows: Integers) -> ColumnValues:
-    """Return the values of some rows.
-
-    Args:
-        values: Of all rows.
-        rows: Row numbers.
-    """
+    """Return the values of some rows."""
     if isinstance(values, list):
         return [values[row] for row in rows.tolist()]
     return values[rows]

@@ -218,12 +218,7 @@ def locked_memory(tensor: torch.Tensor, device: torch.device) -> LockedMemory:
 
 
 def unlock_memory(start: int, size_bytes: int) -> None:
-    """Unlock what lies in a range of addresses, whose pages are about to be replaced.
-
-    Args:
-        start: First address.
-        size_bytes: Length of the range.
-    """
+    """Unlock what lies in a range of addresses, whose pages are about to be replaced."""
     for memory in tuple(_known.values()):
         if memory.start < start + size_bytes and start < memory.stop:
             memory.unlock()

@@ -27,11 +27,6 @@ def read_mappings(
 ) -> list[Mapping]:
     """Return the pieces that lie, in part at least, in a range of addresses.
 
-    Args:
-        start: First address.
-        stop: Address after the last.
-        path: Where the system tells.
-
     Raises:
         OSError: If it does not tell.
     """

@@ -97,11 +97,7 @@ class Dispatch:
         )
 
     def lost_with(self, worker: int) -> list[Pending]:
-        """Return the tasks that a worker has not answered.
-
-        Args:
-            worker: Who has died.
-        """
+        """Return the tasks that a worker has not answered."""
         return [
             pending
             for pending in self.pending.values()
@@ -109,11 +105,7 @@ class Dispatch:
         ]
 
     def repeat(self, lost: list[Pending]) -> None:
-        """Send tasks once more, to the workers that had them before.
-
-        Args:
-            lost: The tasks.
-        """
+        """Send tasks once more, to the workers that had them before."""
         for pending in lost:
             pending.task = pending.task._replace(slot=pending.slot.place)
             self._pool.send(pending.worker, pending.task)

@@ -111,19 +111,11 @@ class Fetcher(ABC):
             raise false_end(error, "batch_transform") from error
 
     def stream_point(self, number: int) -> bytes | None:  # noqa: ARG002 - overridden
-        """Return where an iterable dataset is after a task, pickled; None for any other.
-
-        Args:
-            number: Of the task.
-        """
+        """Return where an iterable dataset is after a task, pickled; None for any other."""
         return None
 
     def pass_over(self, indices: Any) -> None:
-        """Read what `fetch` reads, and make nothing of it.
-
-        Args:
-            indices: As for `fetch`.
-        """
+        """Read what `fetch` reads, and make nothing of it."""
         self._fetch(indices)
 
     @abstractmethod
@@ -183,12 +175,7 @@ def make_fetcher(
 
 
 class MapFetcher(Fetcher):
-    """Reads samples one by one; several of these can share out one batch.
-
-    Args:
-        plan: As for `Fetcher`.
-        collate: As for `Fetcher`.
-    """
+    """Reads samples one by one; several of these can share out one batch."""
 
     def __init__(self, plan: FetchPlan, collate: Callable[[Any], Any]) -> None:
         super().__init__(plan, collate)
@@ -245,11 +232,7 @@ class MapFetcher(Fetcher):
         return self._collate(samples, [index for index in indices if index not in missing])
 
     def read(self, indices: Sequence[Any]) -> list[Sample]:
-        """Read samples; those that cannot be read are raised, or added to `skipped`.
-
-        Args:
-            indices: Of the samples.
-        """
+        """Read samples; those that cannot be read are raised, or added to `skipped`."""
         dataset = self._plan.dataset
         samples = []
         for index in indices:

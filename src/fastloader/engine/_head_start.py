@@ -65,11 +65,6 @@ class HeadStart:
     ) -> tuple[bool, Iterator[Drawn]]:
         """Compare with the run that begins; cancel the tasks if any is not as it should be.
 
-        Args:
-            order: Of the run.
-            epoch: Of the run.
-            base_seed: Of the run.
-
         Returns:
             Whether the tasks are right, and what is left of the order to be sent.
         """

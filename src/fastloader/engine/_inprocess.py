@@ -113,11 +113,7 @@ class BatchMaker:
         return self._surrounded(number, num_samples, partial(self._fetch, indices, number))
 
     def stream_point(self, number: int) -> bytes | None:
-        """Return where an iterable dataset is after a batch, pickled; None for any other.
-
-        Args:
-            number: Of the batch.
-        """
+        """Return where an iterable dataset is after a batch, pickled; None for any other."""
         return None if self._fetcher is None else self._fetcher.stream_point(number)
 
     def close(self) -> None:

@@ -135,11 +135,7 @@ def _called(plan: FetchPlan, worker_init_fn: WorkerInit | None) -> tuple[object,
 
 @contextmanager
 def importable_main(context: BaseContext) -> Iterator[None]:
-    """Let processes start in the block that import what they need, and quickly.
-
-    Args:
-        context: Starts them.
-    """
+    """Let processes start in the block that import what they need, and quickly."""
     if context.get_start_method() == "fork":
         yield
         return

@@ -116,11 +116,7 @@ class Placement:
         return 0
 
     def may_finish_here(self, num_left: int) -> bool:
-        """Return whether the rest of a pass takes less time than to start workers.
-
-        Args:
-            num_left: Batches.
-        """
+        """Return whether the rest of a pass takes less time than to start workers."""
         return num_left * self._computing_seconds <= START_SECONDS
 
     def leave_out(self, place: Place) -> None:

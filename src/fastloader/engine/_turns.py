@@ -77,19 +77,11 @@ class Turns:
 
         It counts the batches of this worker alone, so it does not depend on when others came to
         their end, and no two workers have one in common.
-
-        Args:
-            worker: The worker.
         """
         number = self._stream_numbers[worker]
         self._stream_numbers[worker] += self._num_workers
         return number
 
     def go_on_after(self, worker: int, number: int) -> None:
-        """Let the batches of a worker's share be counted from a number on.
-
-        Args:
-            worker: The worker.
-            number: Of its last batch.
-        """
+        """Let the batches of a worker's share be counted from a number on."""
         self._stream_numbers[worker] = number + self._num_workers

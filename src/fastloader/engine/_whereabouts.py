@@ -16,12 +16,7 @@ _FORKED = (
 
 
 def place_of(pool: WorkerPool, pending: Pending) -> str:
-    """Say in which worker, batch and epoch something went wrong.
-
-    Args:
-        pool: The workers.
-        pending: The task.
-    """
+    """Say in which worker, batch and epoch something went wrong."""
     process = pool.processes[pending.worker]
     return (
         f"DataLoader worker {pending.worker} (pid {process.pid}), rank "

@@ -50,11 +50,7 @@ class EpochTeller:
         self._dataset_epoch: int | None = None
 
     def epoch_set_by_hand(self, loader: Any) -> int | None:
-        """Return the epoch that somebody else has set, or None.
-
-        Args:
-            loader: The loader.
-        """
+        """Return the epoch that somebody else has set, or None."""
         for target in _targets(loader):
             epoch, told = _epoch_of(target), _told.get(id(target), 0)
             if epoch is not None and (
@@ -64,11 +60,7 @@ class EpochTeller:
         return None
 
     def is_overtaken(self, loader: Any) -> bool:
-        """Return whether somebody has set another epoch than the one that was told last.
-
-        Args:
-            loader: The loader.
-        """
+        """Return whether somebody has set another epoch than the one that was told last."""
         by_hand = self.epoch_set_by_hand(loader)
         for target in _targets(loader):
             if by_hand is not None and by_hand == _told.get(id(target), 0):
@@ -76,12 +68,7 @@ class EpochTeller:
         return self.epoch_set_by_hand(loader) is not None
 
     def tell(self, loader: Any, epoch: int) -> None:
-        """Tell all which epoch it is.
-
-        Args:
-            loader: The loader.
-            epoch: Its number.
-        """
+        """Tell all which epoch it is."""
         for target in _targets(loader):
             if _epoch_of(target) != epoch:
                 _tell(target, epoch, is_dataset=target is loader.dataset)

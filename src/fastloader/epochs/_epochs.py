@@ -51,12 +51,7 @@ class Epochs:
         self._loaded: dict[str, Any] | None = None
 
     def set_epoch(self, loader: Any, epoch: int) -> None:
-        """Let the next pass be that of an epoch.
-
-        Args:
-            loader: The loader.
-            epoch: Number of the epoch.
-        """
+        """Let the next pass be that of an epoch."""
         if self._loaded is not None and self._loaded["epoch"] != epoch:
             self._loaded = None
         self._position = None
@@ -108,18 +103,11 @@ class Epochs:
         """Return whether somebody has set an epoch since the latest pass began.
 
         Frameworks do, between asking for an iterator and for its first batch.
-
-        Args:
-            loader: The loader.
         """
         return self._teller.is_overtaken(loader)
 
     def state_dict(self, loader: Any) -> dict[str, Any]:
-        """Return where the consumer of the pass that began last is.
-
-        Args:
-            loader: The loader.
-        """
+        """Return where the consumer of the pass that began last is."""
         check_threads(loader)
         if self._loaded is not None:
             return self._loaded

@@ -46,12 +46,7 @@ class Beginning(NamedTuple):
 
 
 def fresh_state(loader: Any, epoch: int) -> dict[str, Any]:
-    """Return the state of a loader before an epoch.
-
-    Args:
-        loader: The loader.
-        epoch: The coming one.
-    """
+    """Return the state of a loader before an epoch."""
     decider = order_decider(loader.sampler, loader.batch_sampler)
     start = {"base_seed": None, "generators": _own(loader), "global_generators": None}
     state = {**_identity(loader), "epoch": epoch, "num_batches": 0, "start": start}
@@ -63,12 +58,7 @@ def fresh_state(loader: Any, epoch: int) -> dict[str, Any]:
 
 
 def save_position(loader: Any, position: EpochPosition) -> dict[str, Any]:
-    """Return the state of a loader in the middle of an epoch, or at its end.
-
-    Args:
-        loader: The loader.
-        position: Of the consumer.
-    """
+    """Return the state of a loader in the middle of an epoch, or at its end."""
     if position.is_finished:
         state = fresh_state(loader, position.epoch + 1)
         if isinstance(position, MapPosition):
@@ -161,9 +151,6 @@ def _check_workers(loader: Any, state: Mapping[str, Any], now: Mapping[str, Any]
 
 def check_threads(loader: Any) -> None:
     """Refuse a dataset whose state would be that of several threads at once.
-
-    Args:
-        loader: The loader.
 
     Raises:
         ResumeError: If worker threads share an iterable dataset with a ``state_dict``.

@@ -313,9 +313,6 @@ def leaves_nothing(plan: FetchPlan) -> bool:
     """Tell whether nobody could tell afterwards which process has made a batch.
 
     No code of the user's runs but that which reads single samples, and that is plain.
-
-    Args:
-        plan: What to read and how.
     """
     return (
         plan.auto_collation

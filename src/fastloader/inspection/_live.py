@@ -14,9 +14,6 @@ def read_live_state(dataset: Any) -> Any:
     torch's `Subset`, `ConcatDataset` and their like have no live state of their own, but what
     they hold may.
 
-    Args:
-        dataset: Any dataset.
-
     Returns:
         What `LiveDataset.live_state` returns; a tuple of these; None where there is none.
     """
@@ -45,23 +42,14 @@ def load_live_state(dataset: Any, state: Any) -> None:
 
 
 def knows(dataset: Any, method: str) -> bool:
-    """Return whether `tell` would call anything.
-
-    Args:
-        dataset: Any dataset.
-        method: Name of the method.
-    """
+    """Return whether `tell` would call anything."""
     if _method_of(dataset, method) is not None:
         return True
     return any(knows(inner, method) for inner in _inner_datasets(dataset))
 
 
 def is_training(dataset: Any) -> bool:
-    """Return whether a dataset, or one that it is made of, is in training mode.
-
-    Args:
-        dataset: Any dataset.
-    """
+    """Return whether a dataset, or one that it is made of, is in training mode."""
     if getattr(dataset, "training", None) is True:
         return True
     return any(map(is_training, _inner_datasets(dataset)))

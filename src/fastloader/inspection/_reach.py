@@ -53,11 +53,7 @@ def statics_of(owner: object) -> Iterator[tuple[str, Any]]:
 
 
 def slots_of(obj: object) -> Iterator[tuple[str, Any]]:
-    """Yield the attributes of an object that lie in slots, by their names.
-
-    Args:
-        obj: Any object.
-    """
+    """Yield the attributes of an object that lie in slots, by their names."""
     for cls in type(obj).__mro__:
         slots = cls.__dict__.get("__slots__", ())
         for name in (slots,) if isinstance(slots, str) else tuple(slots):
@@ -71,11 +67,7 @@ def slots_of(obj: object) -> Iterator[tuple[str, Any]]:
 
 
 def global_names(code: CodeType) -> Iterator[str]:
-    """Yield the names that code, and the functions in it, may look up among globals.
-
-    Args:
-        code: Of a function.
-    """
+    """Yield the names that code, and the functions in it, may look up among globals."""
     yield from code.co_names
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
@@ -83,11 +75,7 @@ def global_names(code: CodeType) -> Iterator[str]:
 
 
 def is_own_code(owner: FunctionType | type) -> bool:
-    """Tell whether a class or function is the user's own: no library's, nor Python's.
-
-    Args:
-        owner: A class or function.
-    """
+    """Tell whether a class or function is the user's own: no library's, nor Python's."""
     return _is_own_module(getattr(owner, "__module__", None))
 
 

@@ -50,11 +50,7 @@ class KeptEngine:
         return self.dl_state_dict
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Let the next pass go on from a saved state, in its epoch.
-
-        Args:
-            state_dict: From `state_dict`.
-        """
+        """Let the next pass go on from a saved state, in its epoch."""
         self.base_dataloader.load_state_dict(state_dict)
         self.dl_state_dict = self.base_dataloader.state_dict()
         self.iteration = self.dl_state_dict["epoch"]

@@ -82,11 +82,5 @@ class AcceptChosenWorkers(Callback):  # type: ignore[misc]
     """
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:  # noqa: ARG002
-        """Silence the advice before loaders are looked at.
-
-        Args:
-            trainer: Not used.
-            pl_module: Not used.
-            stage: Not used.
-        """
+        """Silence the advice before loaders are looked at."""
         warnings.filterwarnings("ignore", message=".*does not have many workers")

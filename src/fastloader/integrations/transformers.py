@@ -58,21 +58,12 @@ class FastLoaderMixin:
         return self._with_fastloader(prepared, **_FOR_ONE_PASS)
 
     def get_test_dataloader(self, test_dataset: Any) -> Any:
-        """Return the loader of a set to predict.
-
-        Args:
-            test_dataset: The dataset.
-        """
+        """Return the loader of a set to predict."""
         prepared = super().get_test_dataloader(test_dataset)  # type: ignore[misc]
         return self._with_fastloader(prepared, **_FOR_ONE_PASS)
 
     def train(self, *args: Any, **kwargs: Any) -> Any:
-        """Train as `transformers.Trainer.train` does; resumed training stays FastLoader's.
-
-        Args:
-            args: For the Trainer.
-            kwargs: For the Trainer.
-        """
+        """Train as `transformers.Trainer.train` does; resumed training stays FastLoader's."""
         with _skipping_with_fastloader():
             return super().train(*args, **kwargs)  # type: ignore[misc]
 

@@ -26,9 +26,6 @@ class Span(NamedTuple):
 def read_spans(path: Path = Path("/proc/self/maps")) -> Iterator[Span]:
     """Give all that is mapped, by ascending addresses.
 
-    Args:
-        path: Where the system tells.
-
     Raises:
         OSError: If it does not tell.
     """

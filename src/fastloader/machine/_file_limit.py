@@ -9,11 +9,7 @@ _CODES = {errno.EMFILE, errno.ENFILE}
 
 
 def note_file_limit(error: BaseException) -> None:
-    """Add a note to an error that means that no more files can be opened.
-
-    Args:
-        error: Any error.
-    """
+    """Add a note to an error that means that no more files can be opened."""
     if not isinstance(error, OSError) or error.errno not in _CODES:
         return
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

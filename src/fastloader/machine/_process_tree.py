@@ -62,9 +62,6 @@ def tree_memory_bytes(pid: int) -> int:
     """Return the memory of a process and its descendants, shared pages counted once.
 
     This is the sum of proportional set sizes (PSS) on Linux and of resident sizes elsewhere.
-
-    Args:
-        pid: Root of the tree.
     """
     try:
         root = psutil.Process(pid)

@@ -12,9 +12,6 @@ def read_text(path: str) -> str:
     """Return what a file holds, or nothing if it cannot be read.
 
     By the calls of the system alone, as a new loader reads several: `pathlib` takes three times as long.
-
-    Args:
-        path: Of the file.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY)

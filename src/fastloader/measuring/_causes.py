@@ -53,9 +53,6 @@ def find_causes(evidence: Evidence) -> tuple[Finding, ...]:
 
     Waiting is only a fault where the loop spends more than 30 % of its time on it; how long
     something takes is never one by itself.
-
-    Args:
-        evidence: About the loader.
     """
     found = [finding for rule in _ALWAYS if (finding := rule(evidence)) is not None]
     wait_share = evidence.wait_share

@@ -26,9 +26,6 @@ def is_out_of_memory(error: BaseException) -> bool:
 
     Only CUDA and few others raise a type of its own; the rest raise `RuntimeError` and say it in
     words.
-
-    Args:
-        error: What was caught.
     """
     seen: BaseException | None = error
     while seen is not None:

@@ -18,13 +18,7 @@ _TRANSFORMS = ("batch_transform", "device_transform")
 
 
 class DatasetsMix:
-    """Reads datasets by the turns of a mixture, through one `FastLoader`.
-
-    Args:
-        dataset: The sources.
-        sampler: The turns.
-        options: Of the loader.
-    """
+    """Reads datasets by the turns of a mixture, through one `FastLoader`."""
 
     def __init__(
         self, dataset: MixedDataset, sampler: MixedBatchSampler, options: Mapping[str, Any]
@@ -62,11 +56,7 @@ class DatasetsMix:
         return self._sampler.count_batches()
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch that the next pass gives; those after it count on from there.
-
-        Args:
-            epoch: Number of the epoch.
-        """
+        """Choose the epoch that the next pass gives; those after it count on from there."""
         self.loader.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
@@ -79,11 +69,7 @@ class DatasetsMix:
         return {**state, "sampler": {**state["sampler"], **self._sampler.rules_state()}}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Let the next pass go on from a state.
-
-        Args:
-            state: What `state_dict` returned.
-        """
+        """Let the next pass go on from a state."""
         self.loader.load_state_dict(state)
 
 

@@ -108,11 +108,7 @@ class LoadersMix:
         return count_turns(self.mixture, known, schedule, self._turns_per_batch or 1)
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch that the next pass gives; those after it count on from there.
-
-        Args:
-            epoch: Number of the epoch.
-        """
+        """Choose the epoch that the next pass gives; those after it count on from there."""
         if self._loaded is not None and self._loaded.epoch != epoch:
             self._loaded = None
         self._place = None
@@ -143,9 +139,6 @@ class LoadersMix:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Let the next pass go on from a state.
-
-        Args:
-            state: What `state_dict` returned.
 
         Raises:
             ResumeError: If it is that of other sources.

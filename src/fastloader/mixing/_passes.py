@@ -17,9 +17,6 @@ class PassCounter:
 
     Numbers only go up, so no pass repeats the order and the random draws of an earlier one.
     Where no source begins again within an epoch, they are those of the epochs.
-
-    Args:
-        num_sources: Number of sources.
     """
 
     def __init__(self, num_sources: int) -> None:
@@ -31,9 +28,6 @@ class PassCounter:
         """Return the counter of an epoch; this one stays as it is.
 
         It counts on in a later epoch than the last, and again in the same or an earlier one.
-
-        Args:
-            epoch: Its number.
         """
         counter = PassCounter(len(self._next))
         if epoch > self._epoch:
@@ -47,11 +41,7 @@ class PassCounter:
         return counter
 
     def begin_pass(self, source: int) -> int:
-        """Return the number of the pass that begins.
-
-        Args:
-            source: Over which source.
-        """
+        """Return the number of the pass that begins."""
         number = self._next[source]
         self._next[source] += 1
         return number
@@ -61,11 +51,7 @@ class PassCounter:
         return {"epoch": self._epoch, "first": list(self._first), "next": list(self._next)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Count on from a state.
-
-        Args:
-            state: What `state_dict` returned.
-        """
+        """Count on from a state."""
         self._epoch = state["epoch"]
         self._first = list(state["first"])
         self._next = list(state["next"])
@@ -129,11 +115,7 @@ class Passes:
         return {"passes": list(self._numbers), "room": list(self._room)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a state.
-
-        Args:
-            state: What `state_dict` returned.
-        """
+        """Go on from a state."""
         self._numbers = list(state["passes"])
         self._room = list(state["room"])
 

@@ -180,9 +180,6 @@ class Schedule:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a place in an epoch of the same rules, seed and number.
 
-        Args:
-            state: What `state_dict` returned.
-
         Raises:
             ResumeError: If the state is that of another mixture.
         """

@@ -13,11 +13,7 @@ __all__ = ["is_in_main", "is_in_main_of_workers", "main_without_file_hidden"]
 
 
 def is_in_main(obj: object) -> bool:
-    """Tell whether `obj` is a class or function of this process's main script or session.
-
-    Args:
-        obj: Anything.
-    """
+    """Tell whether `obj` is a class or function of this process's main script or session."""
     return isinstance(obj, type | types.FunctionType) and obj.__module__ == "__main__"
 
 

@@ -217,11 +217,7 @@ def loads_from_parent(
 
 
 def must_be_inherited(obj: object) -> bool:
-    """Tell whether only a starting process can take `obj` over and stay connected to it.
-
-    Args:
-        obj: Anything.
-    """
+    """Tell whether only a starting process can take `obj` over and stay connected to it."""
     if isinstance(obj, torch.Tensor):
         # Always true on an accelerator, where torch sends a handle of the same memory.
         return obj.layout is torch.strided and bool(obj.is_shared())  # type: ignore[no-untyped-call]

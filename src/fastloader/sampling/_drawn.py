@@ -90,11 +90,7 @@ class DrawnBatches:
                 return Drawn(number, indices, self._state())
 
     def take(self, count: int) -> list[Drawn]:
-        """Return the next batches, fewer at the end of the order.
-
-        Args:
-            count: How many.
-        """
+        """Return the next batches, fewer at the end of the order."""
         if self._sampler is not None or self._done or self.makes_lists:
             return list(islice(self, count))
         numbers = range(self._number, self._number + count)

@@ -57,9 +57,6 @@ def resolve_order(given: GivenOrder) -> GivenOrder:
 
     Made anew from its own result it stays the same: frameworks do so.
 
-    Args:
-        given: By the caller.
-
     Returns:
         The same with other `sampler`, `batch_sampler` and `shuffle`, as torch takes them.
 
@@ -179,11 +176,7 @@ _ACCELERATE = (
 
 
 def is_stream_shared(dataset: Any) -> bool:
-    """Tell whether an iterable dataset reads one rank's part.
-
-    Args:
-        dataset: An iterable dataset.
-    """
+    """Tell whether an iterable dataset reads one rank's part."""
     if getattr(dataset, "num_replicas", 1) > 1:
         return True
     # What split_dataset_by_node of Hugging Face leaves behind.

@@ -56,11 +56,7 @@ class Permutations:
             return torch.randperm(length, generator=generator, device=generator.device)
 
     def note_end(self, sampler: RandomSampler) -> None:
-        """Be told that all permutations of a pass have been drawn.
-
-        Args:
-            sampler: Whose they are.
-        """
+        """Be told that all permutations of a pass have been drawn."""
 
 
 class PermutationsAhead(Permutations):

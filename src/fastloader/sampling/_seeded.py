@@ -14,10 +14,6 @@ class SeededSampler(ShuffledSampler, RandomSampler):
 
     It is one of torch's samplers by type, because frameworks ask for that to find out whether a
     loader shuffles; and it carries the seed along when they make the loader anew.
-
-    Args:
-        data_source: The dataset.
-        seed: Of the loader.
     """
 
     def __init__(self, data_source: Sized, seed: int) -> None:

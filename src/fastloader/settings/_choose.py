@@ -35,11 +35,6 @@ def choose_settings(
     with workers have no effect and are listed as ignored, so that a configuration survives
     being debugged without workers.
 
-    Args:
-        machine: What the process may use.
-        traits: What the dataset is like.
-        given: What the caller gave.
-
     Raises:
         SettingsError: If a given value cannot work.
     """
@@ -102,10 +97,6 @@ def may_be_placed(traits: DatasetTraits, given: GivenOptions) -> bool:
     """Return whether batches of a dataset that needs no workers may be made ahead all the same.
 
     Where that is quicker, and can be told to make no difference.
-
-    Args:
-        traits: What the dataset is like.
-        given: What the caller gave.
     """
     return (
         given.num_workers == "auto"
@@ -121,11 +112,6 @@ def choose_spare_workers(machine: Machine, traits: DatasetTraits, given: GivenOp
     """Return how many workers may make batches of a dataset that needs none.
 
     Only such as are forked: others would need the data sent to them.
-
-    Args:
-        machine: What the process may use.
-        traits: What the dataset is like.
-        given: What the caller gave.
     """
     may_start = (
         may_be_placed(traits, given)

@@ -140,11 +140,7 @@ def context_to_use(given: Any, settings: LoaderSettings, default: str) -> Any:
 
 
 def warn_of_ignored(settings: LoaderSettings) -> None:
-    """Warn of options that the caller gave and that have no effect.
-
-    Args:
-        settings: That were chosen.
-    """
+    """Warn of options that the caller gave and that have no effect."""
     if settings.ignored:
         warnings.warn(
             f"num_workers is 0, so {', '.join(settings.ignored)} has no effect.", stacklevel=3
@@ -152,12 +148,7 @@ def warn_of_ignored(settings: LoaderSettings) -> None:
 
 
 def warn_of_many_workers(num_workers: int, machine: Machine) -> None:
-    """Warn of more workers than CPUs where torch does not: it knows of affinity alone.
-
-    Args:
-        num_workers: As given by the caller.
-        machine: What the process may use.
-    """
+    """Warn of more workers than CPUs where torch does not: it knows of affinity alone."""
     if machine.affinity_cpus >= num_workers > machine.granted_cpus:
         warnings.warn(
             f"num_workers={num_workers} is more than the {machine.granted_cpus} CPUs that this "

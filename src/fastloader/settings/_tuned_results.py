@@ -85,9 +85,6 @@ def load_result(path: Path) -> LoaderSettings | None:
     """Return the settings of a stored result; None if there is none.
 
     A file that cannot be understood is warned of and left as it is.
-
-    Args:
-        path: From `result_path`.
     """
     try:
         text = path.read_text(encoding="utf-8")

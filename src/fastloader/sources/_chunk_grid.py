@@ -86,11 +86,7 @@ class ChunkGrid:
         return np.asarray(self.shape.prod(axis=1), np.int64)
 
     def num_chunks(self, row: int) -> int:
-        """Return how many chunks an image has.
-
-        Args:
-            row: Its row number.
-        """
+        """Return how many chunks an image has."""
         return int(self._starts[row + 1] - self._starts[row])
 
     def chunks_of(self, rows: Integers) -> Integers:

@@ -104,11 +104,7 @@ def described_images(column: "pa.StructArray") -> Iterable[ImageDescription]:
 
 
 def described_fields(kind: "pa.StructType") -> list[str]:
-    """Return the fields of an image column that descriptions are made of.
-
-    Args:
-        kind: Type of the column.
-    """
+    """Return the fields of an image column that descriptions are made of."""
     return [name for name in (*_OF_IMAGE, "pixels_meta") if name in kind.names]
 
 

@@ -95,11 +95,7 @@ def walk_folders(
 
 
 def natural_order(path: str) -> list[tuple[int, int, str]]:
-    """Return a key that sorts ``plate2`` before ``plate10``.
-
-    Args:
-        path: Any text.
-    """
+    """Return a key that sorts ``plate2`` before ``plate10``."""
     parts = re.split(r"(\d+)", path)
     return [
         (0, int(part), part) if part.isdecimal() else (1, 0, part) for part in parts if part

@@ -27,9 +27,6 @@ class FlatTable:
     def root(cls, content: bytes) -> "FlatTable":
         """Return the outermost table.
 
-        Args:
-            content: A flatbuffer.
-
         Raises:
             HeaderError: If it is cut off.
         """
@@ -51,9 +48,6 @@ class FlatTable:
 
     def table(self, field: int) -> "FlatTable | None":
         """Return a table that a field refers to, or None.
-
-        Args:
-            field: Number of the field.
 
         Raises:
             HeaderError: If it lies outside the buffer.

@@ -26,9 +26,6 @@ _BATCH_BYTES = 16 << 20
 def is_interleaved(rgb: RGB) -> bool:
     """Return whether an option asks for interleaved colours.
 
-    Args:
-        rgb: The option.
-
     Raises:
         SettingsError: If it is none of its values.
     """

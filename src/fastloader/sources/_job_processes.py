@@ -126,11 +126,7 @@ class JobProcesses:
         return len(self._children)
 
     def start(self, num_children: int) -> None:
-        """Start children, which begin at once.
-
-        Args:
-            num_children: How many.
-        """
+        """Start children, which begin at once."""
         content = pickle.dumps(self._job)
         command = [
             sys.executable, str(Path(__file__).with_name("_job_start.py")), json.dumps(sys.path)

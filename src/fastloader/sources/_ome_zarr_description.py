@@ -64,11 +64,7 @@ def level_scale(
 
 
 def channel_names(attributes: Mapping[str, Any]) -> tuple[str | None, ...]:
-    """Return the names of the channels, as far as there are some.
-
-    Args:
-        attributes: Of the image.
-    """
+    """Return the names of the channels, as far as there are some."""
     labels = (channel.get("label") for channel in _listed(attributes))
     return tuple(None if label is None else str(label) for label in labels)
 

@@ -31,21 +31,12 @@ class OmeZarrNode:
 
 
 def _is_zarr_node(tree: FileTree, inside: str) -> bool:
-    """Tell whether a folder is a Zarr group or array.
-
-    Args:
-        tree: What it is in.
-        inside: Its path there.
-    """
+    """Tell whether a folder is a Zarr group or array."""
     return any(tree.is_file(_at(inside, name)) for name in _METADATA)
 
 
 def holds_store(tree: FileTree) -> bool:
-    """Tell whether a folder is a Zarr store or has one somewhere; stops at the first.
-
-    Args:
-        tree: The folder.
-    """
+    """Tell whether a folder is a Zarr store or has one somewhere; stops at the first."""
     return next(_stores_in(tree), None) is not None
 
 

@@ -19,11 +19,7 @@ class PageMemory:
         self._free: list[npt.NDArray[np.uint8]] = []
 
     def take(self, num_bytes: int) -> npt.NDArray[np.uint8]:
-        """Return a block that is large enough, which holds anything.
-
-        Args:
-            num_bytes: Its least length.
-        """
+        """Return a block that is large enough, which holds anything."""
         fits = [at for at, block in enumerate(self._free) if len(block) >= num_bytes]
         if fits:
             return self._free.pop(min(fits, key=lambda at: len(self._free[at])))
@@ -53,11 +49,7 @@ class PageBlocks:
         self._taken: list[npt.NDArray[np.uint8]] = []
 
     def take(self, num_bytes: int) -> memoryview:
-        """Return memory to write to, until `give_back`.
-
-        Args:
-            num_bytes: Its length.
-        """
+        """Return memory to write to, until `give_back`."""
         block = self._memory.take(num_bytes)
         self._taken.append(block)
         return block[:num_bytes].data

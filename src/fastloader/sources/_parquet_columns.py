@@ -54,9 +54,6 @@ class ParquetColumns:
     def read(self, name: str) -> ColumnValues:
         """Return the values of a column.
 
-        Args:
-            name: One of `names`.
-
         Raises:
             SourceError: If there is no such column or it cannot be read.
         """
@@ -78,9 +75,6 @@ class ParquetColumns:
     def read_channel_names(self, image_column: str) -> list[tuple[str | None, ...]]:
         """Return the names of the channels of each image; of none for a row without image.
 
-        Args:
-            image_column: Name of the column.
-
         Raises:
             SourceError: If the file cannot be read.
         """
@@ -100,9 +94,6 @@ class ParquetColumns:
 
     def iterate_descriptions(self, image_column: str) -> Iterator[ImageDescription]:
         """Yield what is known of each image beside its pixels, row after row.
-
-        Args:
-            image_column: Name of the column.
 
         Raises:
             SourceError: If the file cannot be read.

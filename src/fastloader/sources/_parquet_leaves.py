@@ -39,11 +39,7 @@ class ImageLeaves:
         """Of chunks and planes, where they have some: the pixels."""
 
     def positions(self, paths: Sequence[str]) -> list[int]:
-        """Return the positions of columns in the file.
-
-        Args:
-            paths: Of leaf columns.
-        """
+        """Return the positions of columns in the file."""
         return [self._file.leaf_paths.index(path) for path in paths]
 
     def paged(self) -> dict[str, PagedPixels]:

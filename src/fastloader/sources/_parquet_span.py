@@ -196,10 +196,6 @@ class PageReader:
     def read_bytes(self, levels: Levels, num_values: int) -> pa.Array:
         """Return values of bytes.
 
-        Args:
-            levels: Where they are.
-            num_values: How many there are.
-
         Raises:
             PageError: If there are not as many.
         """
@@ -271,11 +267,7 @@ def _within(positions: Integers, start: int, stop: int) -> Integers:
 
 
 def edges_of(counts: Integers) -> Integers:
-    """Return where each of some things begins, and last where they end.
-
-    Args:
-        counts: Length of each.
-    """
+    """Return where each of some things begins, and last where they end."""
     return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
 
 

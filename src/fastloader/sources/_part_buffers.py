@@ -81,20 +81,12 @@ class PartBuffers:
         return number
 
     def view(self, number: int) -> npt.NDArray[np.uint8]:
-        """Return a buffer.
-
-        Args:
-            number: Its number.
-        """
+        """Return a buffer."""
         start = number * self._buffer_bytes
         return self._block[start : start + self._buffer_bytes]
 
     def give_back(self, number: int) -> None:
-        """Let a buffer be used again.
-
-        Args:
-            number: Its number.
-        """
+        """Let a buffer be used again."""
         self._free.put(number)
 
     def __enter__(self) -> Self:

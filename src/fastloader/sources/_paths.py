@@ -18,11 +18,7 @@ _URL = re.compile(
 
 
 def path_text(path: PathLike) -> str:
-    """Return a path or URL as text; URLs of local files as their paths.
-
-    Args:
-        path: Either.
-    """
+    """Return a path or URL as text; URLs of local files as their paths."""
     text = os.fspath(path)
     return unquote(urlsplit(text).path) if text.startswith("file://") else text
 

@@ -93,11 +93,6 @@ def open_series(
 ) -> Iterator[tuple[tifffile.TiffFile, tifffile.TiffPageSeries]]:
     """Open a file and give the chosen series at the chosen level.
 
-    Args:
-        tree: What the TIFF file is in.
-        inside: Its path there.
-        choice: Which image of it.
-
     Yields:
         The file, closed with the block, and the series.
 
@@ -140,11 +135,6 @@ def read_layout(
     tree: FileTree, inside: str, choice: TiffChoice
 ) -> tuple[TiffLayout, list[int], "TiffFacts"]:
     """Look at a file without reading its pixels.
-
-    Args:
-        tree: What the TIFF file is in.
-        inside: Its path there.
-        choice: Which image of it.
 
     Returns:
         Its layout, what is noted of it, and what else is to be known.

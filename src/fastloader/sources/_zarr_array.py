@@ -74,10 +74,6 @@ class ZarrArray:
 def read_json(tree: FileTree, inside: str) -> Mapping[str, Any] | None:
     """Return what a file of metadata holds, None if there is no such file.
 
-    Args:
-        tree: What it is in.
-        inside: Its path there.
-
     Raises:
         SourceError: If it cannot be read or holds something else.
     """

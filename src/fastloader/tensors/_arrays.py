@@ -33,9 +33,6 @@ def sharable_array(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Return an array whose memory torch takes without a word, a copy where that must be.
 
     torch warns of read-only memory, and refuses negative strides and foreign byte orders.
-
-    Args:
-        array: Any array.
     """
     ascends = all(stride >= 0 for stride in array.strides)
     if array.flags.writeable and ascends and array.dtype.isnative:

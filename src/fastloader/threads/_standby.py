@@ -13,11 +13,7 @@ __all__ = ["Standby", "StandbyKeeper"]
 
 
 class Standby:
-    """One thread, and a crew that helps it; they start when they first have something to do.
-
-    Args:
-        keeper: Gets them back.
-    """
+    """One thread, and a crew that helps it; they start when they first have something to do."""
 
     def __init__(self, keeper: "StandbyKeeper") -> None:
         self._keeper = keeper
@@ -72,11 +68,7 @@ class StandbyKeeper:
         return Standby(self)
 
     def take_back(self, standby: Standby) -> None:
-        """Keep threads for the next pass, or end them if there will be none.
-
-        Args:
-            standby: From `lend`.
-        """
+        """Keep threads for the next pass, or end them if there will be none."""
         with self._lock:
             if not self._is_closed and os.getpid() == self._pid:
                 self._idle.append(standby)

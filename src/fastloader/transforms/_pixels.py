@@ -53,20 +53,13 @@ _NARROW: Final = frozenset({
 
 
 def as_movable(pixels: torch.Tensor) -> torch.Tensor:
-    """Return the same memory with a type whose values torch can move about.
-
-    Args:
-        pixels: Tensor of any dtype.
-    """
+    """Return the same memory with a type whose values torch can move about."""
     twin = _SIGNED_TWIN.get(pixels.dtype)
     return pixels if twin is None else pixels.view(twin)
 
 
 def computing_dtype(dtype: torch.dtype) -> torch.dtype:
     """Return float32, or float64 where float32 would lose some values.
-
-    Args:
-        dtype: Any real dtype.
 
     Raises:
         ShapeError: If it is complex or bool.
@@ -217,9 +210,6 @@ def _sums(planes: torch.Tensor) -> NDArray[np.float64]:
 
 def check_fill(fill: Fill) -> None:
     """Check what masked pixels shall become.
-
-    Args:
-        fill: The value to check.
 
     Raises:
         SettingsError: If it is neither a number nor ``"mean"``.

@@ -25,11 +25,7 @@ class Candidate:
 
     @classmethod
     def of(cls, settings: LoaderSettings) -> "Candidate":
-        """Return the part of a loader's settings that is searched.
-
-        Args:
-            settings: Of the loader.
-        """
+        """Return the part of a loader's settings that is searched."""
         return cls(**{name: getattr(settings, name) for name in SEARCHED})
 
     def options(self) -> dict[str, Any]:
@@ -55,11 +51,7 @@ class Candidate:
         return ", ".join(words)
 
     def memory_bytes(self, batch_bytes: int) -> int:
-        """Return what its workers and the batches under way may take.
-
-        Args:
-            batch_bytes: Of a batch.
-        """
+        """Return what its workers and the batches under way may take."""
         processes = self.num_workers if self.workers == "processes" else 0
         # Two more are in the hands of the consumer.
         num_batches = self.num_workers * (self.prefetch_factor or 0) + 2

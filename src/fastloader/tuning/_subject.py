@@ -88,11 +88,7 @@ class Subject:
         return FastLoader(**self._options, **self.fixed).settings
 
     def settings_of(self, candidate: Candidate) -> LoaderSettings:
-        """Return the settings of a loader with the options of a candidate.
-
-        Args:
-            candidate: Any.
-        """
+        """Return the settings of a loader with the options of a candidate."""
         return FastLoader(**_with(self._options, candidate)).settings
 
     def loader_options(self, candidate: Candidate) -> dict[str, Any]:

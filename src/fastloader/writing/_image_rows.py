@@ -64,11 +64,7 @@ class SourceRows:
     """The rows of an image source, each block decoded on all cores."""
 
     def __init__(self, source: ImageSource) -> None:
-        """Read what stands beside the images.
-
-        Args:
-            source: Images and columns.
-        """
+        """Read what stands beside the images."""
         self._source = source
         self._table = source.read_table()
         self._columns = {name: source.read_column(name) for name in source.column_names}
@@ -231,9 +227,6 @@ class SampleRows:
 
 def default_axes(num_axes: int) -> str:
     """Return the axes of an image that has this many.
-
-    Args:
-        num_axes: Of one image.
 
     Raises:
         ShapeError: If that is not 2 to 5.
