@@ -47,6 +47,23 @@ def test_each_image_has_its_turn_in_some_thread(two_threads, crew):
     assert torch.get_num_threads() == 2
 
 
+@pytest.mark.parametrize(("part_values", "expected"), [(1, 3), (None, 1)])
+def test_more_threads_than_the_interpreter_can_serve_are_not_used(part_values, expected):
+    number = torch.get_num_threads()
+    torch.set_num_threads(16)
+    seen = []
+    try:
+        work_through(
+            torch.zeros(65, 1, 256, 256),
+            lambda _part: seen.append(torch.get_num_threads()),
+            part_values,
+        )
+    finally:
+        torch.set_num_threads(number)
+
+    assert seen == [1] * expected
+
+
 def test_blocks_of_a_part_divide_that_part():
     images = torch.zeros(100, 1, 128, 128)
 

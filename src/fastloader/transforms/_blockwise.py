@@ -32,7 +32,7 @@ class BlockwiseTransform(IntensityTransform):
     works_in_place: ClassVar[bool] = True
     block_values: ClassVar[int | None] = None
     """Values of a block of images of another type than that computed with; see `num_at_once`."""
-    part_values: ClassVar[int] = PART_VALUES
+    part_values: ClassVar[int | None] = PART_VALUES
     """Values that are worth a thread; see `work_through`."""
 
     def new_shape(self, shape: torch.Size) -> tuple[int, ...]:

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from fastloader.randomness._keyed import Draws
-from fastloader.transforms._blocks import COSTLY_PART_VALUES, num_at_once
+from fastloader.transforms._blocks import num_at_once
 from fastloader.transforms._blockwise import BlockwiseTransform, Change
 from fastloader.transforms._bounds import Bounds, check_bounds, draw_between
 from fastloader.transforms._pixels import as_native, per_image
@@ -30,7 +30,7 @@ class GaussianBlur(BlockwiseTransform):
     """
 
     works_in_place: ClassVar[bool] = False
-    part_values: ClassVar[int] = COSTLY_PART_VALUES
+    part_values: ClassVar[int | None] = 3 << 19  # each image takes calls of its own
     block_values: ClassVar[int] = (
         1 << 20
     )  # images that are blurred alike are few in a small one

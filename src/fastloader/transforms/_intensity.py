@@ -77,7 +77,7 @@ class RandomGamma(BlockwiseTransform):
     below 1 makes dark parts brighter. On a GPU powers may differ in the last bit.
     """
 
-    part_values: ClassVar[int] = COSTLY_PART_VALUES
+    part_values: ClassVar[int | None] = COSTLY_PART_VALUES
     gamma: Bounds = (0.7, 1.5)
     """Exponent, or range to draw it from evenly; at least 0."""
     value_range: tuple[float, float] | None = None
@@ -109,7 +109,7 @@ class RandomGamma(BlockwiseTransform):
 class GaussianNoise(BlockwiseTransform):
     """Add normal noise to each pixel, independently."""
 
-    part_values: ClassVar[int] = COSTLY_PART_VALUES
+    part_values: ClassVar[int | None] = COSTLY_PART_VALUES
     std: Bounds = (0.0, 0.1)
     """Standard deviation in the unit of the image, or range to draw it from evenly for each
     image; at least 0."""

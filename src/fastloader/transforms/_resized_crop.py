@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fastloader.errors import SettingsError, ShapeError
 from fastloader.randomness._keyed import Draws
 from fastloader.tensors._buffers import allocating_scratch
-from fastloader.transforms._blocks import COSTLY_PART_VALUES, blocks, num_at_once
+from fastloader.transforms._blocks import blocks, num_at_once
 from fastloader.transforms._blockwise import BlockwiseTransform, Change
 from fastloader.transforms._bounds import check_bounds, check_size
 from fastloader.transforms._pixels import as_movable, as_native, empty_images, per_image
@@ -34,7 +34,8 @@ class RandomResizedCrop(BlockwiseTransform):
     """
 
     works_in_place: ClassVar[bool] = False
-    part_values: ClassVar[int] = COSTLY_PART_VALUES
+    # Many short calls: with two threads, images of 256 pixels took up to half as long again.
+    part_values: ClassVar[int | None] = None
     size: int | tuple[int, int]
     """Height and width of the result in pixels; one number for a square."""
     area: tuple[float, float] = (0.08, 1.0)
