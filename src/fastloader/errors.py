@@ -21,6 +21,11 @@ Each inherits from `FastLoaderError` and from the standard type that a caller wo
     └── DatasetCheckError     AssertionError a dataset that breaks its contract
 """
 
+import sys
+from typing import Any
+
+from fastloader._secrets import hide_secrets, hide_secrets_of
+
 __all__ = [
     "BatchSizeError",
     "DatasetCheckError",
@@ -43,7 +48,20 @@ __all__ = [
 
 
 class FastLoaderError(Exception):
-    """Base of all errors that this package raises on purpose."""
+    """Base of all errors that this package raises on purpose.
+
+    Passwords and keys in URLs are taken out of its text, and out of the error that is being
+    handled when it is made: libraries name the whole URL, and tracebacks show both.
+    """
+
+    def __init__(self, *args: Any) -> None:
+        """Take the text.
+
+        Args:
+            args: As of any exception.
+        """
+        super().__init__(*(hide_secrets(one) if isinstance(one, str) else one for one in args))
+        hide_secrets_of(sys.exception())
 
 
 class SettingsError(FastLoaderError, ValueError):

@@ -82,6 +82,15 @@ def test_rows_are_found_by_partition(plates, condition, numbers):
     assert source.read_column("number")[rows].tolist() == numbers
 
 
+def test_a_folder_may_have_a_question_mark_in_its_name(tmp_path):
+    write_part(tmp_path / "plates?" / "plate=7" / "a?.parquet", [0, 1])
+
+    source = open_source(tmp_path / "plates?", format="parquet")
+
+    assert source.read_column("plate").tolist() == [7, 7]
+    assert_same(IMAGES[:2], read_images(source))
+
+
 def test_leading_zeros_make_a_partition_text(tmp_path):
     write_part(tmp_path / "plate=007" / "a.parquet", [0])
     write_part(tmp_path / "plate=010" / "a.parquet", [1])

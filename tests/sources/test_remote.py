@@ -24,6 +24,10 @@ def folder(tmp_path_factory):
         part = root / "plates" / f"plate={plate}"
         part.mkdir(parents=True)
         write(part, "parquet", [ome_arrow_value(IMAGES[0])], n=[plate])
+    odd = root / "odd names" / "well=B%201 é"
+    odd.mkdir(parents=True)
+    path = write(odd, "parquet", [ome_arrow_value(IMAGES[1])], n=[5])
+    path.rename(odd / "50% of a+b & #1?.parquet")
     return root
 
 
@@ -65,6 +69,16 @@ def test_a_folder_of_an_object_store_gives_its_partitions(bucket):
     assert source.read_column("plate").tolist() == [12, 7]
     assert_same([IMAGES[0]] * 2, read_images(source))
     assert source.find_rows(pc.field("plate") == 7).tolist() == [1]
+
+
+def test_names_of_any_characters_are_found_in_an_object_store(folder, bucket):
+    url, query = bucket
+
+    here = open_source(folder / "odd names", format="parquet")
+    there = open_source(f"{url}/odd names{query}", format="parquet")
+
+    assert list(there.read_column("well")) == list(here.read_column("well")) == ["B 1 é"]
+    assert_same([IMAGES[1]], read_images(there))
 
 
 @pytest.mark.parametrize("kind", ["parquet", "arrow", "feather"])

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from fastloader._secrets import hide_secrets
 from fastloader.errors import SharedMemoryError
 from fastloader.shm import MemoryFile, ProcessLock
 
@@ -49,7 +50,7 @@ def disk_cache_path(folder: Path, where: str, choice: str) -> Path:
     """
     place = where if "://" in where else str(Path.cwd() / where)
     digest = hashlib.blake2b(f"{place}\n{choice}".encode(), digest_size=12).hexdigest()
-    last = Path(where.partition(", column ")[0].partition("?")[0]).name
+    last = Path(hide_secrets(where).partition(", column ")[0].partition("?")[0]).name
     name = last.partition(".")[0] or "images"
     return folder / f"{name[:40]}-{digest}.pixels"
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import pyarrow as pa
 from pyarrow.fs import (
@@ -23,7 +23,9 @@ from fastloader.sources._paths import PathLike, StorageOptions, is_url, path_tex
 
 __all__ = ["Location", "PathLike", "StorageOptions"]
 
-_ARROW_SCHEMES = {"s3", "gs", "gcs", "hdfs", "viewfs", "abfs", "abfss"}
+_ARROW_SCHEMES = {"s3", "gs", "gcs", "hdfs", "viewfs"}
+"""Not ``abfs``: where there are no credentials, Arrow 26 ends the process."""
+_URI_CHARACTERS = ":/?#[]@!$&'()*+,;=%"  # RFC 3986, 2.1 and 2.2
 _HIDDEN = (".", "_")
 
 
@@ -38,8 +40,8 @@ class Location:
 
         Args:
             path: A local path, or a URL such as ``s3://bucket/cells.parquet``. Arrow reads
-                ``s3``, ``gs``, ``hdfs`` and ``abfs`` itself; with `storage_options`, and for all
-                other schemes, fsspec does.
+                ``s3``, ``gs`` and ``hdfs`` itself; with `storage_options`, and for all other
+                schemes, fsspec does.
             storage_options: Arguments of fsspec's file system.
         """
         self.path = path_text(path)
@@ -65,8 +67,9 @@ class Location:
         Args:
             name: Its path there.
         """
-        folder, mark, query = self.path.partition("?")
-        return self.sibling(f"{folder.rstrip('/')}/{name}{mark}{query}")
+        folder, mark, query = (self.path, "", "") if self.is_local else self.path.partition("?")
+        inside = quote(name, safe="/=") if self._is_for_arrow else name
+        return self.sibling(f"{folder.rstrip('/')}/{inside}{mark}{query}")
 
     def file_system(self) -> tuple[FileSystem, str]:
         """Return the file system and the path in it, for this process and thread.
@@ -78,8 +81,9 @@ class Location:
         if self.is_local:
             return LocalFileSystem(), self.path
         try:
-            if not self._options and urlsplit(self.path).scheme in _ARROW_SCHEMES:
-                found: tuple[FileSystem, str] = FileSystem.from_uri(self.path)
+            if self._is_for_arrow:
+                uri = quote(self.path, safe=_URI_CHARACTERS)  # people write blanks and umlauts
+                found: tuple[FileSystem, str] = FileSystem.from_uri(uri)
                 return found
             core = import_extra("fsspec.core", "remote", f"Reading {self.path}")
             system, path = core.url_to_fs(self.path, **self._options)
@@ -117,13 +121,13 @@ class Location:
         return bool(system.get_file_info(path).type == FileType.Directory)
 
     def list_files(self, endings: tuple[str, ...]) -> list[str]:
-        """Return the files below this folder, sorted, without those of hidden names.
+        """Return the paths in this folder of all files below it, sorted, without hidden ones.
 
         Args:
             endings: Of the names wanted, lower case.
 
         Returns:
-            Paths that `sibling` takes.
+            Paths that `inside` takes.
 
         Raises:
             SourceError: If it cannot be listed.
@@ -139,8 +143,11 @@ class Location:
             for one in found
             if one.type == FileType.File and one.path.lower().endswith(endings)
         ]
-        visible = [name for name in inside if not _is_hidden(name)]
-        return [self.inside(name).path for name in sorted(visible)]
+        return sorted(name for name in inside if not _is_hidden(name))
+
+    @property
+    def _is_for_arrow(self) -> bool:
+        return not self._options and urlsplit(self.path).scheme in _ARROW_SCHEMES
 
     def fingerprint(self, content: bytes) -> str:
         """Return a hash of a part of the file, of its size and of when it was last changed.

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from fastloader._secrets import hide_secrets
 from fastloader.errors import ImageDataError
 from fastloader.sources._arrow_buffers import (
     decoded,
@@ -159,7 +160,7 @@ class ImageTableReader:
         """Return the table of all rows, and warn where pixels are not of the stated type."""
         for (stored, stated), row in self._contradictions.items():
             warnings.warn(
-                f"{self._where}, row {row}: pixels are stored as {stored}, but "
+                f"{hide_secrets(self._where)}, row {row}: pixels are stored as {stored}, but "
                 f"pixels_meta.type is {stated}, which does not fit in it: values may have been "
                 f"lost when the file was written. They are read as {stored}.",
                 stacklevel=2,

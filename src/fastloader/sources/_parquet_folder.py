@@ -59,14 +59,14 @@ def open_parquet(
         is_file = location.path.partition("?")[0].lower().endswith(PARQUET_ENDINGS)
         if (is_file and not location.is_local) or not location.is_folder():
             return open_one(location.path, {})
-        files: list[PathLike] = list(location.list_files(PARQUET_ENDINGS))
-        if not files:
+        names = location.list_files(PARQUET_ENDINGS)
+        if not names:
             raise SourceError(
                 f"{location.path} is a folder without Parquet files (of names that end in "
                 f"{' or '.join(PARQUET_ENDINGS)})."
             )
-        root = location.path.partition("?")[0].rstrip("/")
-        partitions = _partitions([os.fspath(file)[len(root) :] for file in files])
+        files: list[PathLike] = [location.inside(name).path for name in names]
+        partitions = _partitions(names)
     else:
         files = list(path)
         partitions = [{} for _ in files]
