@@ -7,10 +7,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import psutil
 import pytest
+import torch
 
 from fastloader.engine._launch import PRELOADED
 
@@ -124,3 +126,18 @@ def _mapped_memory_files() -> set[str]:
         return set()
     lines = maps.read_text(encoding="utf-8").splitlines()
     return {f"mapping {line}" for line in lines if "/memfd:" in line or "/dev/shm/" in line}
+
+
+@pytest.fixture
+def unpinned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let memory be locked where there is nothing to lock it for."""
+
+    class Torch:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(torch, name)
+
+        def empty(self, *shape: int, pin_memory: bool, dtype: torch.dtype) -> torch.Tensor:
+            assert pin_memory
+            return torch.empty(*shape, dtype=dtype)
+
+    monkeypatch.setattr("fastloader.sampling._uploaded.torch", Torch())

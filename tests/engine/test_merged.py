@@ -1,19 +1,27 @@
 """Small batches are made several at once, and nobody can tell."""
 
 from collections import deque
+from itertools import chain
 
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import Subset, TensorDataset, default_collate
+from torch.utils.data import (
+    BatchSampler,
+    SequentialSampler,
+    Subset,
+    TensorDataset,
+    default_collate,
+)
 
 from fastloader.datasets import Augment, DatasetWrapper
 from fastloader.datasets._batched import as_batched, has_independent_rows
 from fastloader.engine import MergedRun, RowBytes
 from fastloader.engine._fetch import AllSkippedError
 from fastloader.engine._merged import MERGED_BYTES, MOST_MERGED
-from fastloader.sampling._compact import IndexList
+from fastloader.sampling._compact import IndexList, compact_sampler
 from fastloader.sampling._drawn import DrawnBatches
+from fastloader.sampling._uploaded import UploadedOrder
 from fastloader.stages import CutStream
 from fastloader.transforms import RandomFlip
 from tests.equality import assert_same
@@ -37,13 +45,13 @@ class Maker:
         self.is_closed = True
 
 
-def run_of(maker, order, deliveries=None, row_bytes=None):
-    deliveries = deque() if deliveries is None else deliveries
-    return MergedRun(maker, DrawnBatches(iter(order)), deliveries, row_bytes)
+def run_of(maker, order, deliveries=None):
+    return MergedRun(
+        maker, DrawnBatches(iter(order)), deque() if deliveries is None else deliveries
+    )
 
 
-def all_of(maker, order, row_bytes=None):
-    stream = CutStream(run_of(maker, order, row_bytes=row_bytes))
+def taken_from(stream):
     batches = []
     while True:
         try:
@@ -51,6 +59,10 @@ def all_of(maker, order, row_bytes=None):
         except StopIteration:
             stream.close()
             return batches
+
+
+def all_of(maker, order):
+    return taken_from(CutStream(run_of(maker, order)))
 
 
 def in_fives(count):
@@ -218,24 +230,45 @@ def test_each_batch_is_told_of_though_many_are_made_at_once():
     assert all(delivery.has_batch for delivery in deliveries)
 
 
-def test_the_first_call_of_a_later_pass_makes_as_much_as_one_may():
-    row_bytes = RowBytes()
-    most_bytes = 20 * 5 * 8
-    for size, expected in ((5, [5, 100, 45]), (5, [100, 50]), (50, [100, 50])):
-        maker = Maker(torch.tensor, most_bytes, most_bytes)
-        order = [list(range(start, start + size)) for start in range(0, 150, size)]
-
-        batches = all_of(maker, order, row_bytes)
-
-        assert [batch.tolist() for batch in batches] == order
-        assert maker.sizes == expected
+def uploaded(batch_size, length):
+    """Return an order of numbers that are copied to a device, which is the CPU."""
+    batches = BatchSampler(SequentialSampler(range(length)), batch_size, drop_last=False)
+    return UploadedOrder(DrawnBatches(iter(compact_sampler(batches))), torch.device("cpu"))
 
 
-def test_batches_of_a_later_pass_that_are_larger_are_made_alone():
-    row_bytes = RowBytes()
-    all_of(Maker(torch.tensor, 100 * 8, 100 * 8), in_fives(30), row_bytes)
-    maker = Maker(torch.tensor, 100 * 8, 100 * 8)
+@pytest.mark.parametrize("number", range(3))
+def test_the_first_call_of_a_later_pass_makes_as_much_as_one_may(unpinned, number):
+    row_bytes, sizes = RowBytes(), []
+    for batch_size in (5, 5, 50, 200)[: number + 2]:
+        maker = Maker(torch.tensor, 100 * 8, 100 * 8)
+        deliveries = deque()
+        run = MergedRun(maker, uploaded(batch_size, 420), deliveries, row_bytes)
+        stream = CutStream(run)
+        batches = [batch.tolist() for batch in taken_from(stream)]
 
-    all_of(maker, [list(range(500)), list(range(500, 1000))], row_bytes)
+        assert list(chain.from_iterable(batches)) == list(range(420))
+        assert [delivery.number for delivery in deliveries] == list(range(len(batches)))
+        assert [list(delivery.indices) for delivery in deliveries] == batches
+        assert {len(batch) for batch in batches[:-1]} == {batch_size}
+        sizes.append(maker.sizes)
 
-    assert maker.sizes == [500, 500]
+    expected = [[5, 100, 100, 100, 100, 15], [100, 100, 100, 100, 20]]
+    assert sizes == [*expected, expected[1], [200, 200, 20]][: number + 2]
+
+
+def test_batches_in_one_piece_that_cannot_be_made_together_are_made_singly(unpinned):
+    def refuse(indices):
+        if len(indices) > 5 or 12 in indices:
+            raise ValueError(len(indices))
+        return torch.tensor(indices)
+
+    row_bytes, deliveries = RowBytes(), deque()
+    row_bytes.latest = 8
+    stream = CutStream(MergedRun(Maker(refuse), uploaded(5, 22), deliveries, row_bytes))
+    found = [next(stream).tolist() for _ in range(2)]
+    with pytest.raises(ValueError, match="5"):
+        next(stream)
+    found += [batch.tolist() for batch in taken_from(stream)]
+
+    assert found == [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9], [15, 16, 17, 18, 19], [20, 21]]
+    assert [delivery.has_batch for delivery in deliveries] == [True, True, False, True, True]

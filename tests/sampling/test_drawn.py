@@ -103,21 +103,6 @@ def test_indices_are_good_on_the_stream_that_copied_them_alone():
     assert here.on_device().tolist() == [12, 10]
 
 
-@pytest.fixture
-def unpinned(monkeypatch):
-    """Let memory be locked where there is nothing to lock it for."""
-
-    class Torch:
-        def __getattr__(self, name):
-            return getattr(torch, name)
-
-        def empty(self, *shape, pin_memory, dtype):
-            assert pin_memory
-            return torch.empty(*shape, dtype=dtype)
-
-    monkeypatch.setattr("fastloader.sampling._uploaded.torch", Torch())
-
-
 @pytest.mark.parametrize("most", [1, 3, 100])
 @pytest.mark.parametrize("options", KINDS.values(), ids=KINDS)
 def test_an_uploaded_order_is_the_order(unpinned, options, most):
@@ -129,8 +114,12 @@ def test_an_uploaded_order_is_the_order(unpinned, options, most):
     )
 
     found = []
-    while taken := order.take(most):
+    while length := order.next_length():
+        taken = order.take(most)
+        assert len(taken) <= most
+        assert len(taken[0].indices) == length
         found += taken
+    assert not order.take(most)
 
     assert found == expected
     assert all(type(drawn.indices) is UploadedIndices for drawn in found)

@@ -320,7 +320,8 @@ def _positions(indices: Sequence[Any], length: int) -> npt.NDArray[np.int64]:
             f"resident='device' needs a sampler that gives whole numbers, but got "
             f"{indices[:3]!r}."
         )
-    if positions.min() < 0 or positions.max() >= length:
+    # As numbers without sign, of which those below 0 are the largest: one pass over them, not two.
+    if positions.view(np.uint64).max() >= length:
         outside = positions[(positions < 0) | (positions >= length)][0]
         raise IndexError(f"index {outside} is out of range for {length} samples")
     return positions

@@ -1,16 +1,18 @@
 """One pass over the data in the calling process, several small batches at a time."""
 
 from collections import deque
+from collections.abc import Iterable, Sequence
 from itertools import repeat
 from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from fastloader.engine._delivery import Deliveries, Delivery
 from fastloader.engine._fetch import AllSkippedError
 from fastloader.sampling._compact import IndexArray, IndexList
-from fastloader.sampling._drawn import Drawn, DrawnBatches
+from fastloader.sampling._drawn import Drawn, DrawnBatches, Stretch
 from fastloader.sampling._uploaded import UploadedOrder, join_uploaded
 from fastloader.streams._on_demand import OnDemand
 from fastloader.streams._queue_state import QueueState
@@ -111,10 +113,11 @@ class MergedRun(OnDemand):
             StopIteration: At the end of the pass.
         """
         while True:
+            wanted: Sequence[Drawn]
             if self._single:
                 wanted = [self._single.popleft()]
             else:
-                wanted = self._take()
+                wanted = self._order.take(self._num_wanted())
                 if not wanted:
                     raise StopIteration
             if made := self._make(wanted):
@@ -128,23 +131,19 @@ class MergedRun(OnDemand):
         """End the threads that help making batches."""
         self._maker.close()
 
-    def _take(self) -> list[Drawn]:
-        wanted = self._order.take(self._num_merged)
-        if self._is_first and wanted:
-            self._is_first = False
+    def _num_wanted(self) -> int:
+        is_first, self._is_first = self._is_first, False
+        if is_first and self._row_bytes.latest and isinstance(self._order, UploadedOrder):
             # As much as the last call of the pass before would have made of such batches.
-            expected_bytes = self._row_bytes.latest * len(wanted[0].indices)
-            if expected_bytes:
-                more = self._maker.most_bytes // expected_bytes - 1
-                wanted += self._order.take(max(0, min(more, MOST_MERGED - 1)))
-        return wanted
+            expected_bytes = self._row_bytes.latest * self._order.next_length()
+            return self._clipped(self._maker.most_bytes // max(1, expected_bytes))
+        return self._num_merged
 
-    def _make(self, wanted: list[Drawn]) -> list[Merged]:
-        lengths = [len(drawn.indices) for drawn in wanted]
+    def _make(self, wanted: Sequence[Drawn]) -> list[Merged]:
+        lengths = _lengths_of(wanted)
         is_single = len(wanted) == 1
         try:
-            indices = _join_indices([drawn.indices for drawn in wanted])
-            batch = self._maker.make(indices, wanted[0].number)
+            batch = self._maker.make(_join_indices(wanted), wanted[0].number)
         except Exception as error:
             if is_single:
                 self._deliver(wanted, has_batch=False)
@@ -152,42 +151,62 @@ class MergedRun(OnDemand):
                     return []
                 raise
             return self._make_singly(wanted)
-        if not has_rows(batch, sum(lengths)):
+        num_rows = int(lengths.sum())
+        if not has_rows(batch, num_rows):
             self._may_merge = False
             if not is_single:
                 return self._make_singly(wanted)
         elif self._may_merge:
             made_bytes = count_bytes(batch)
-            self._row_bytes.latest = made_bytes // sum(lengths)
+            self._row_bytes.latest = made_bytes // num_rows
             self._num_merged = self._fitting(made_bytes, len(wanted))
         self._deliver(wanted, has_batch=True)
-        return [Merged(batch, np.array(lengths))]
+        return [Merged(batch, lengths)]
 
     def _fitting(self, made_bytes: int, num_made: int) -> int:
         """Return how many batches to make in the next call, given what this one has made."""
         # By and by: each call lasts while the batches of the one before are used up.
         most_bytes = min(self._maker.most_bytes, max(self._maker.first_bytes, 2 * made_bytes))
-        return min(max(1, most_bytes * num_made // max(1, made_bytes)), MOST_MERGED)
+        return self._clipped(most_bytes * num_made // max(1, made_bytes))
 
-    def _deliver(self, wanted: list[Drawn], *, has_batch: bool) -> None:
-        numbers, indices, states = zip(*wanted, strict=True)
+    @staticmethod
+    def _clipped(num_batches: int) -> int:
+        return min(max(1, num_batches), MOST_MERGED)
+
+    def _deliver(self, wanted: Sequence[Drawn], *, has_batch: bool) -> None:
+        numbers: Iterable[int]
+        indices: Iterable[Any]
+        states: Iterable[bytes | None]
+        if isinstance(wanted, Stretch):
+            numbers, indices, states = wanted.numbers, wanted.rows(), repeat(None)
+        else:
+            numbers, indices, states = zip(*wanted, strict=True)
         self._deliveries.extend(
             map(Delivery, numbers, indices, repeat(0), repeat(has_batch), states, repeat(None))
         )
 
-    def _make_singly(self, wanted: list[Drawn]) -> list[Merged]:
+    def _make_singly(self, wanted: Sequence[Drawn]) -> list[Merged]:
         # So that an error comes at its batch, and the others come too.
         self._num_merged, self._may_merge = 1, False
         self._single.extend(wanted)
         return []
 
 
-def _join_indices(wanted: list[Any]) -> Any:
+def _lengths_of(wanted: Sequence[Drawn]) -> npt.NDArray[np.int64]:
+    if isinstance(wanted, Stretch):
+        return wanted.lengths()
+    return np.array([len(drawn.indices) for drawn in wanted])
+
+
+def _join_indices(wanted: Sequence[Drawn]) -> Any:
     """Return the indices of several batches as those of one."""
-    if len(wanted) == 1:
-        return wanted[0]
-    if (uploaded := join_uploaded(wanted)) is not None:
+    if isinstance(wanted, Stretch):
+        return wanted.indices
+    parts = [drawn.indices for drawn in wanted]
+    if len(parts) == 1:
+        return parts[0]
+    if (uploaded := join_uploaded(parts)) is not None:
         return uploaded
-    if all(isinstance(indices, IndexArray | IndexList) for indices in wanted):
-        return IndexArray(np.concatenate([indices.array for indices in wanted]))
-    return [index for indices in wanted for index in indices]
+    if all(isinstance(indices, IndexArray | IndexList) for indices in parts):
+        return IndexArray(np.concatenate([indices.array for indices in parts]))
+    return [index for indices in parts for index in indices]

@@ -90,6 +90,15 @@ class IndexArray(Sequence[int]):
     def __init__(self, array: _Indices) -> None:
         self.array = array
 
+    def part(self, start: int, stop: int) -> "IndexArray":
+        """Return some that follow one another.
+
+        Args:
+            start: Place of the first.
+            stop: Place after the last.
+        """
+        return IndexArray(self.array[start:stop])
+
     def __len__(self) -> int:
         return len(self.array)
 

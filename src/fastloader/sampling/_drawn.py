@@ -2,8 +2,8 @@
 
 import logging
 import pickle
-from collections.abc import Iterator
-from itertools import islice, repeat
+from collections.abc import Iterator, Sequence
+from itertools import chain, islice, repeat
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy.typing as npt
 from fastloader.sampling._compact import CutBatches, IndexArray, IndexList
 from fastloader.typing import Stateful
 
-__all__ = ["Drawn", "DrawnBatches", "Uncut"]
+__all__ = ["Drawn", "DrawnBatches", "Stretch", "Uncut"]
 
 logger = logging.getLogger("fastloader")
 
@@ -37,6 +37,65 @@ class Uncut(NamedTuple):
     """Of their samples."""
     batch_size: int
     """Indices of each batch but the last of the order."""
+
+
+class Stretch(Sequence[Drawn]):
+    """Batches that follow one another, whose indices lie in one piece.
+
+    Each is an object only if it is asked for: to make one for each small batch takes longer than to
+    gather all of them on a device.
+
+    Args:
+        first_number: Of the first batch in its epoch.
+        indices: Of all samples.
+        batch_size: Indices of each batch but the last.
+    """
+
+    def __init__(self, first_number: int, indices: IndexArray, batch_size: int) -> None:
+        self.indices = indices
+        self.numbers = range(first_number, first_number - (-len(indices) // batch_size))
+        """Of the batches in their epoch."""
+        self._size = batch_size
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __getitem__(self, place: Any) -> Any:
+        numbers = self.numbers[place]
+        if isinstance(place, slice):
+            return list(map(self._drawn, numbers))
+        return self._drawn(numbers)
+
+    def _drawn(self, number: int) -> Drawn:
+        start = (number - self.numbers.start) * self._size
+        stop = min(start + self._size, len(self.indices))
+        return Drawn(number, self.indices.part(start, stop), None)
+
+    def split(self, count: int) -> tuple["Stretch", "Stretch"]:
+        """Return the first batches and the others.
+
+        Args:
+            count: How many are the first.
+        """
+        edge = min(count * self._size, len(self.indices))
+        first, others = self.indices.part(0, edge), self.indices.part(edge, len(self.indices))
+        return (
+            Stretch(self.numbers.start, first, self._size),
+            Stretch(self.numbers.start + count, others, self._size),
+        )
+
+    def lengths(self) -> npt.NDArray[np.int64]:
+        """Return how many samples each batch has."""
+        lengths = np.full(len(self), self._size)
+        lengths[-1:] = len(self.indices) - (len(self) - 1) * self._size
+        return lengths
+
+    def rows(self) -> Iterator[npt.NDArray[np.int64]]:
+        """Return the indices of each batch."""
+        array = self.indices.array
+        edge = len(array) - len(array) % self._size
+        whole = array[:edge].reshape(-1, self._size)
+        return chain(whole, [array[edge:]] if edge < len(array) else [])
 
 
 class DrawnBatches:

@@ -1,9 +1,9 @@
 """Indices of batches that lie on a device as well, copied there many batches at once."""
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
-from itertools import accumulate, count, islice, repeat
+from itertools import accumulate, islice, repeat
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +12,7 @@ import torch
 
 from fastloader._torch_internals import stream_teller
 from fastloader.sampling._compact import IndexArray
-from fastloader.sampling._drawn import Drawn, DrawnBatches
+from fastloader.sampling._drawn import Drawn, DrawnBatches, Stretch
 
 __all__ = ["UploadedIndices", "UploadedOrder", "join_uploaded"]
 
@@ -51,6 +51,10 @@ class UploadedIndices(IndexArray):
 
     def __len__(self) -> int:
         return self.stop - self.start
+
+    def part(self, start: int, stop: int) -> "UploadedIndices":
+        """Return some that follow one another; see `IndexArray.part`."""
+        return UploadedIndices(self.upload, self.start + start, self.start + stop)
 
     def on_device(self) -> torch.Tensor | None:
         """Return them on the device, int64, shape ``(N,)``; None if another stream is current."""
@@ -113,26 +117,38 @@ class UploadedOrder:
         self._device = device
         self._tell_stream = stream_teller(device)
         self._ready: deque[Drawn] = deque()
+        self._stretch: Stretch | None = None
+        """In place of those that are ready."""
 
-    def take(self, most: int) -> list[Drawn]:
-        """Return the next batches, fewer at the end of the order.
+    def take(self, most: int) -> Sequence[Drawn]:
+        """Return the next batches, fewer at the end of the order, or where that saves making objects.
 
         Args:
             most: How many there may be.
         """
-        while len(self._ready) < most and self._read():
+        while not self._stretch and len(self._ready) < most and self._read():
             pass
+        if self._stretch:
+            taken, self._stretch = self._stretch.split(most)
+            return taken
         return [self._ready.popleft() for _ in range(min(most, len(self._ready)))]
+
+    def next_length(self) -> int:
+        """Return how many samples the next batch has; 0 at the end of the order."""
+        if not self._stretch and not self._ready:
+            self._read()
+        ready = self._stretch or self._ready
+        return len(ready[0].indices) if ready else 0
 
     def _read(self) -> bool:
         """Read what is copied together; return whether there was anything."""
         uncut = self._order.take_uncut(_MOST_INDICES)
         if uncut is not None:
             first, indices, size = uncut
-            edges = [*range(0, len(indices), size), len(indices)]
-            if len(edges) > 1:
-                self._ready.extend(self._uploaded([indices], edges, count(first), repeat(None)))
-            return len(edges) > 1
+            if len(indices):
+                uploaded = UploadedIndices(self._upload([indices]), 0, len(indices))
+                self._stretch = Stretch(first, uploaded, size)
+            return len(indices) > 0
         drawn = self._order.take(1)
         if drawn and type(drawn[0].indices) is IndexArray:
             drawn += self._order.take(_MOST_INDICES // len(drawn[0].indices))
@@ -140,28 +156,15 @@ class UploadedOrder:
             numbers, parts, states = zip(*drawn, strict=True)
             arrays = [part.array for part in parts]
             edges = list(accumulate(map(len, arrays), initial=0))
-            drawn = self._uploaded(arrays, edges, numbers, states)
+            upload = repeat(self._upload(arrays))
+            uploaded_parts = map(UploadedIndices, upload, edges, islice(edges, 1, None))
+            drawn = list(map(Drawn, numbers, uploaded_parts, states))
         self._ready.extend(drawn)
         return bool(drawn)
 
-    def _uploaded(
-        self,
-        arrays: Sequence[npt.NDArray[np.int64]],
-        edges: Sequence[int],
-        numbers: Iterable[int],
-        states: Iterable[bytes | None],
-    ) -> list[Drawn]:
-        """Return batches whose indices are on the device.
-
-        Args:
-            arrays: Their indices, one array after the other.
-            edges: Where batches begin in these, and where the last one ends.
-            numbers: Of the batches.
-            states: Of the sampler after each.
-        """
-        host = torch.empty(edges[-1], dtype=torch.int64, pin_memory=True)
+    def _upload(self, arrays: Sequence[npt.NDArray[np.int64]]) -> _Upload:
+        """Copy arrays to the device, one after the other."""
+        host = torch.empty(sum(map(len, arrays)), dtype=torch.int64, pin_memory=True)
         array = np.concatenate(arrays, out=host.numpy())  # by this thread alone
         copied = host.to(self._device, non_blocking=True)
-        upload = _Upload(array, copied, self._tell_stream(), self._tell_stream)
-        parts = map(UploadedIndices, repeat(upload), edges, islice(edges, 1, None))
-        return list(map(Drawn, numbers, parts, states))
+        return _Upload(array, copied, self._tell_stream(), self._tell_stream)
