@@ -69,9 +69,6 @@ class DuckDBTable:
         self._query = query.strip().rstrip(";") if query is not None else None
         self._table = table if query is not None else self._find_table(table)
 
-    is_mapped = False
-    """Rows are decoded."""
-
     def __getstate__(self) -> dict[str, Any]:
         return state_without(self, "schema")
 

@@ -14,8 +14,11 @@ from fastloader.sources._flatbuffer import FlatTable, HeaderError
 __all__ = [
     "BatchHeader",
     "buffer_paths",
+    "decompressed",
     "find_batches",
+    "is_little_endian",
     "names_within",
+    "stored_bytes",
     "without_dictionaries",
 ]
 
@@ -26,6 +29,8 @@ _MAX_ROWS_PER_BYTE = 10_000
 _ALIGNMENT_BYTES = 8
 _RECORD_BATCH = 3  # its number among the kinds of messages
 _MAX_HEADER_BYTES = 64 << 20
+_CODECS = {0: "lz4", 1: "zstd"}
+_UNCOMPRESSED = -1  # stands for the length of a buffer that compression would not shorten
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +39,8 @@ class BatchHeader:
 
     num_rows: int
     """Number of rows."""
-    is_compressed: bool
-    """Whether its buffers are."""
+    codec: str | None
+    """What its buffers are compressed by, as Arrow calls it; None if they are not."""
     header: bytes
     """The message without its values."""
     header_at: int
@@ -48,6 +53,20 @@ class BatchHeader:
     """Where in the file the values start."""
     body_bytes: int
     """Length of all values."""
+
+    def place(self, number: int) -> tuple[int, int]:
+        """Return where in the file's values of the batch a buffer starts, and its length.
+
+        Args:
+            number: Of the buffer.
+
+        Raises:
+            HeaderError: If it lies outside the batch.
+        """
+        start, size = _PAIR.unpack_from(self.header, self.buffers_at + _PAIR.size * number)
+        if size and (start < 0 or size < 0 or start + size > self.body_bytes):
+            raise HeaderError(f"buffer {number} of a record batch lies outside of it")
+        return start, size
 
     def keep_mapped(self, mapping: mmap.mmap, is_kept: np.ndarray) -> None:
         """Let whoever reads the batch in memory find only some of its buffers.
@@ -65,12 +84,8 @@ class BatchHeader:
         places = np.frombuffer(self.header, np.int64, 2 * self.num_buffers, self.buffers_at)
         places = places.reshape(-1, 2).copy()
         places[~is_kept, 1] = 0
-        start, size = places.T
-        # Python adds without wrapping around.
-        for number in np.flatnonzero(size).tolist():
-            first, length = int(start[number]), int(size[number])
-            if first < 0 or length < 0 or first + length > self.body_bytes:
-                raise HeaderError(f"buffer {number} of a record batch lies outside of it")
+        for number in np.flatnonzero(is_kept).tolist():
+            self.place(number)
         at = self.header_at + self.buffers_at
         mapping[at : at + places.nbytes] = places.tobytes()
 
@@ -91,20 +106,58 @@ class BatchHeader:
         body: list[bytes] = []
         length = 0
         for number in range(self.num_buffers):
-            place = self.buffers_at + 16 * number
-            start, size = struct.unpack_from("<qq", header, place)
+            at = self.buffers_at + _PAIR.size * number
+            start, size = self.place(number)
             if not is_kept[number] or size == 0:
-                struct.pack_into("<qq", header, place, length, 0)
+                _PAIR.pack_into(header, at, length, 0)
                 continue
-            if start < 0 or size < 0 or start + size > self.body_bytes:
-                raise HeaderError(f"buffer {number} of a record batch lies outside of it")
-            struct.pack_into("<qq", header, place, length, size)
+            _PAIR.pack_into(header, at, length, size)
             padding = -size % _ALIGNMENT_BYTES
             body += [file.read_at(size, self.body_at + start), bytes(padding)]
             length += size + padding
         _write_body_length(header, length)
         message = b"".join([struct.pack("<iI", -1, len(header)), bytes(header), *body])
         return ipc.read_record_batch(ipc.read_message(pa.py_buffer(message)), schema)
+
+
+def stored_bytes(buffer: np.ndarray) -> int:
+    """Return how long a buffer is once it is decompressed.
+
+    Args:
+        buffer: As it lies in a batch that is compressed, uint8.
+    """
+    length = int.from_bytes(buffer[:8].tobytes(), "little", signed=True)
+    return len(buffer) - 8 if length == _UNCOMPRESSED else length
+
+
+def decompressed(buffer: np.ndarray, codec: str) -> np.ndarray:
+    """Return the bytes of a buffer, uint8.
+
+    Args:
+        buffer: As it lies in a batch that is compressed, uint8.
+        codec: What by.
+
+    Raises:
+        OSError: If it is damaged.
+    """
+    length = int.from_bytes(buffer[:8].tobytes(), "little", signed=True)
+    if length == _UNCOMPRESSED:
+        return buffer[8:]
+    content = pa.Codec(codec).decompress(pa.py_buffer(buffer[8:]), length)
+    return np.frombuffer(content, np.uint8)
+
+
+def is_little_endian(footer: bytes) -> bool:
+    """Return whether the numbers of a file are as this machine has them.
+
+    Args:
+        footer: Of the file.
+
+    Raises:
+        HeaderError: If it is cut off.
+    """
+    schema = FlatTable.root(footer).table(1)
+    return schema is not None and schema.number(0, "<h") == 0
 
 
 def find_batches(file: pa.NativeFile, footer: bytes) -> list[BatchHeader]:
@@ -197,10 +250,10 @@ def _header_of(
                 f"record batch {number} has {null_count} nulls of {length} values"
             )
     buffers_at, num_buffers = batch.vector(2, _PAIR.size)
-    is_compressed = batch.table(3) is not None
+    compression = batch.table(3)
     return BatchHeader(
         num_rows=num_rows,
-        is_compressed=is_compressed,
+        codec=None if compression is None else _codec_name(compression),
         header=header,
         header_at=header_at,
         buffers_at=buffers_at,
@@ -210,6 +263,18 @@ def _header_of(
     )
 
 
+def _codec_name(compression: FlatTable) -> str:
+    """Return the name of a compression.
+
+    Raises:
+        HeaderError: If there is none of its number.
+    """
+    number = compression.number(0, "<b")
+    if number not in _CODECS:
+        raise HeaderError(f"a record batch is compressed by number {number}, which is unknown")
+    return _CODECS[number]
+
+
 def _write_body_length(header: bytearray, length: int) -> None:
     message = FlatTable.root(bytes(header))
     fields = message.position - struct.unpack_from("<i", header, message.position)[0]
@@ -217,25 +282,22 @@ def _write_body_length(header: bytearray, length: int) -> None:
     struct.pack_into("<q", header, message.position + distance, length)
 
 
-_NUM_BUFFERS = (
-    (pa.types.is_null, 0),
-    (pa.types.is_struct, 1),
-    (pa.types.is_fixed_size_list, 1),
-    (pa.types.is_list, 2),
-    (pa.types.is_large_list, 2),
-    (pa.types.is_string, 3),
-    (pa.types.is_large_string, 3),
-    (pa.types.is_binary, 3),
-    (pa.types.is_large_binary, 3),
-    (pa.types.is_primitive, 2),
+_PLAIN_KINDS = (
+    *(pa.null(), pa.bool_(), pa.float16(), pa.float32(), pa.float64()),
+    *(pa.int8(), pa.int16(), pa.int32(), pa.int64()),
+    *(pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()),
+    *(pa.date32(), pa.date64(), pa.time32("s"), pa.time64("us"), pa.timestamp("s")),
+    *(pa.duration("s"), pa.string(), pa.large_string(), pa.binary(), pa.large_binary()),
+    *(pa.list_(pa.null()), pa.large_list(pa.null()), pa.list_(pa.null(), 1), pa.struct([])),
 )
+_NUM_BUFFERS = {kind.id: kind.num_buffers for kind in _PLAIN_KINDS} | {pa.null().id: 0}
+"""Of a value of each kind by its number; without its children."""
 
 
 def _add_paths(kind: pa.DataType, path: tuple[str, ...], paths: list[tuple[str, ...]]) -> bool:
-    counts = [count for is_kind, count in _NUM_BUFFERS if is_kind(kind)]
-    if not counts:
+    if kind.id not in _NUM_BUFFERS:
         return False
-    paths += [path] * counts[0]
+    paths += [path] * _NUM_BUFFERS[kind.id]
     return all(_add_paths(field.type, (*path, field.name), paths) for field in _children(kind))
 
 

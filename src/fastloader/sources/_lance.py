@@ -75,9 +75,6 @@ class LanceTable:
             """Number of rows."""
             self.fingerprint = _fingerprint(dataset)
 
-    is_mapped = False
-    """Rows are decoded."""
-
     def __getstate__(self) -> dict[str, Any]:
         return state_without(self, "schema")
 

@@ -1,7 +1,7 @@
 """Pixels from Arrow's buffers into a block of memory, one copy, no Python object per pixel."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -26,6 +26,7 @@ from fastloader.sources._ome_arrow_pieces import (
     first_pixels,
 )
 from fastloader.sources._ome_arrow_table import has_pieces
+from fastloader.sources._pixels_apart import ApartPixels
 from fastloader.sources._protocol import ImageTable, WritePixels
 
 __all__ = ["PixelWriter"]
@@ -35,11 +36,38 @@ Integers: TypeAlias = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class _Stored:
-    """Pixels of some pieces: one array and where each piece lies in it."""
+    """Pixels of some pieces: their content and where each piece lies in it."""
 
-    values: npt.NDArray[np.generic]
+    content: npt.NDArray[np.generic] | ApartPixels
+    """Numbers of lists, or bytes."""
     start: Integers
     stop: Integers
+    dtype: np.dtype[np.generic] | None = None
+    """Type of the pixels that are bytes."""
+
+    def values(self, head: int, tail: int) -> npt.NDArray[np.generic]:
+        """Return the pixels of pieces that follow on each other.
+
+        Args:
+            head: The first piece.
+            tail: The last one.
+        """
+        values = self.content[int(self.start[head]) : int(self.stop[tail])]
+        if self.dtype is None:
+            return values
+        if values.ctypes.data % self.dtype.itemsize:
+            values = values.copy()
+        if self.dtype.kind == "b":  # any other byte than 0 and 1 would be no valid bool
+            values = (values != 0).view(np.uint8)
+        return values.view(self.dtype)
+
+    def follows_on(self) -> npt.NDArray[np.bool_]:
+        """Return which pieces, but for the first, start where the one before them stops."""
+        follows = self.start[1:] == self.stop[:-1]
+        if isinstance(self.content, ApartPixels):
+            batch = np.searchsorted(self.content.starts, self.start, "right")
+            follows &= batch[1:] == batch[:-1]
+        return np.asarray(follows)
 
 
 class PixelWriter:
@@ -80,6 +108,7 @@ class PixelWriter:
         column: pa.StructArray,
         row_numbers: Integers,
         is_wanted: npt.NDArray[np.bool_] | None = None,
+        apart: ApartPixels | None = None,
     ) -> int:
         """Write those images of a batch that are wanted.
 
@@ -87,6 +116,7 @@ class PixelWriter:
             column: The image column of a record batch: chunks, planes or both.
             row_numbers: Row number of each of its values, ascending.
             is_wanted: Which of them to write now; all if None.
+            apart: Its pixels, if they are not in it.
 
         Returns:
             How many images were written.
@@ -102,6 +132,7 @@ class PixelWriter:
         rows, offsets = self._rows[at[images]], self._offsets[at[images]]
         batch = _Batch(
             column=column,
+            apart=apart,
             shapes=np.zeros((len(column), 5), np.int64),
             offsets=np.zeros(len(column), np.int64),
         )
@@ -132,9 +163,9 @@ class PixelWriter:
         samples = self._layout.samples_per_pixel
         pieces = find_pieces(batch.column, name, images, batch.shapes, samples)
         if name == "chunks" and self._layout.has_byte_chunks:
-            stored = _byte_pixels(pieces, dtype)
+            stored = _byte_pixels(pieces, dtype, batch.apart)
         else:
-            stored = _list_pixels(pieces)
+            stored = _list_pixels(pieces, batch.apart)
         is_run = check_cover(pieces, batch.shapes, images)
         self._write_runs(batch, pieces, np.flatnonzero(is_run), stored, dtype)
         for image in np.unique(pieces.image[~is_run]).tolist():
@@ -161,18 +192,18 @@ class PixelWriter:
         if not len(runs):
             return
         to = batch.offsets[pieces.image[runs]] + first_pixels(origin, whole) * dtype.itemsize
-        start, stop = stored.start[runs], stored.stop[runs]
+        stored = replace(stored, start=stored.start[runs], stop=stored.stop[runs])
+        ends = to + pieces.num_pixels[runs] * dtype.itemsize
         is_break = np.ones(len(runs), np.bool_)
-        is_break[1:] = (to[1:] != to[:-1] + (stop - start)[:-1] * dtype.itemsize) | (
-            start[1:] != stop[:-1]
-        )
+        is_break[1:] = (to[1:] != ends[:-1]) | ~stored.follows_on()
         heads = np.flatnonzero(is_break)
         tails = np.append(heads[1:], len(runs)) - 1
         for head, tail in zip(heads.tolist(), tails.tolist(), strict=True):
-            values = stored.values[start[head] : stop[tail]]
+            values = stored.values(head, tail)
             misfit = _first_misfit(values, dtype)
             if misfit is not None:
-                at = np.searchsorted(stop[head : tail + 1] - start[head], misfit, "right")
+                stops = stored.stop[head : tail + 1] - stored.start[head]
+                at = np.searchsorted(stops, misfit, "right")
                 _refuse_misfit(pieces, int(runs[head + at]), values[misfit], dtype)
             self._write(int(to[head]), values.astype(dtype, copy=False))
 
@@ -187,7 +218,7 @@ class PixelWriter:
         """Put an image together from tiles, which are scattered over it row by row."""
         pixels = np.empty(batch.shapes[image], dtype)
         for at in np.flatnonzero(pieces.image == image).tolist():
-            values = stored.values[stored.start[at] : stored.stop[at]]
+            values = stored.values(at, at)
             misfit = _first_misfit(values, dtype)
             if misfit is not None:
                 _refuse_misfit(pieces, at, values[misfit], dtype)
@@ -202,6 +233,7 @@ class _Batch:
     """An image column and what is known of its images."""
 
     column: pa.StructArray
+    apart: ApartPixels | None
     shapes: Integers
     """T, C, Z, Y, X of each image as stored."""
     offsets: Integers
@@ -229,10 +261,12 @@ def _refuse_misfit(
     )
 
 
-def _list_pixels(pieces: Pieces) -> _Stored:
+def _list_pixels(pieces: Pieces, apart: ApartPixels | None) -> _Stored:
     start, stop, values = list_bounds(pieces.structs.field("pixels"))
     start, stop = start[pieces.struct], stop[pieces.struct]
     _check_counts(pieces, stop - start, pieces.num_pixels, "pixels")
+    if apart is not None:
+        return _Stored(apart, start, stop)
     if values.null_count:
         nulls_before = np.concatenate([[0], np.cumsum(~valid_mask(values))])
         has_null = nulls_before[stop] > nulls_before[start]
@@ -245,8 +279,10 @@ def _list_pixels(pieces: Pieces) -> _Stored:
     return _Stored(number_values(values), start, stop)
 
 
-def _byte_pixels(pieces: Pieces, dtype: np.dtype[np.generic]) -> _Stored:
-    """Return the pixels of chunks that are bytes, decompressed and aligned where needed.
+def _byte_pixels(
+    pieces: Pieces, dtype: np.dtype[np.generic], apart: ApartPixels | None
+) -> _Stored:
+    """Return the pixels of chunks that are bytes, decompressed where needed.
 
     Raises:
         PieceError: If a chunk is of another type or length.
@@ -259,24 +295,20 @@ def _byte_pixels(pieces: Pieces, dtype: np.dtype[np.generic]) -> _Stored:
             f"its chunks are not all of the dtype {dtype.name}, which its first chunk or "
             f"pixels_meta.type states",
         )
-    start, stop, content = binary_bounds(pieces.structs.field("pixel_bytes"))
+    content: npt.NDArray[np.uint8] | ApartPixels
+    if apart is None:
+        start, stop, content = binary_bounds(pieces.structs.field("pixel_bytes"))
+    else:
+        start, stop, _ = list_bounds(pieces.structs.field("pixel_bytes"))
+        content = apart
     start, stop = start[pieces.struct], stop[pieces.struct]
     codecs = _codecs(pieces)
     if any(codecs):
         content, start, stop = _decompressed(
             pieces, content, start, stop, codecs, dtype.itemsize
         )
-    num_bytes = pieces.num_pixels * dtype.itemsize
-    _check_counts(pieces, stop - start, num_bytes, "bytes")
-    if (start % dtype.itemsize).any() or content.ctypes.data % dtype.itemsize:
-        parts = [content[a:b] for a, b in zip(start.tolist(), stop.tolist(), strict=True)]
-        content = np.concatenate(parts or [content])
-        stop = np.cumsum(num_bytes)
-        start = stop - num_bytes
-    if dtype.kind == "b":  # any other byte than 0 and 1 would be no valid bool
-        content = (content != 0).view(np.uint8)
-    values = content[: len(content) // dtype.itemsize * dtype.itemsize].view(dtype)
-    return _Stored(values, start // dtype.itemsize, stop // dtype.itemsize)
+    _check_counts(pieces, stop - start, pieces.num_pixels * dtype.itemsize, "bytes")
+    return _Stored(content, start, stop, dtype)
 
 
 def _codecs(pieces: Pieces) -> list[str | None]:
@@ -290,7 +322,7 @@ def _codecs(pieces: Pieces) -> list[str | None]:
 
 def _decompressed(
     pieces: Pieces,
-    content: npt.NDArray[np.uint8],
+    content: npt.NDArray[np.uint8] | ApartPixels,
     start: Integers,
     stop: Integers,
     codecs: list[str | None],
@@ -304,7 +336,7 @@ def _decompressed(
     parts = []
     sizes = (pieces.num_pixels * item_size).tolist()
     for at, (codec, num_bytes) in enumerate(zip(codecs, sizes, strict=True)):
-        part = content[start[at] : stop[at]]
+        part = content[int(start[at]) : int(stop[at])]
         if codec is not None:
             try:
                 part = np.frombuffer(

@@ -5,11 +5,10 @@ from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
-from fastloader.sources._held_copies import HeldCopies
 from fastloader.sources._ome_arrow_pixels import PixelWriter
 from fastloader.sources._ome_arrow_table import has_pieces
+from fastloader.sources._pixels_apart import PieceRows
 
 __all__ = ["PiecePass", "is_among"]
 
@@ -22,7 +21,6 @@ class PiecePass:
     def __init__(
         self,
         writer: PixelWriter,
-        copies: HeldCopies,
         name: str,
         left: Integers,
         on_rows: Callable[[int], None] | None,
@@ -33,38 +31,29 @@ class PiecePass:
 
         Args:
             writer: Checks it and says where it goes.
-            copies: What `writer` writes to.
             name: ``"chunks"`` or ``"planes"``.
             left: Those of its rows that are still to be written.
             on_rows: Called with the number of images written since the last call.
             is_last: Whether no other pieces come after these.
         """
         self._writer = writer
-        self._copies = copies
-        self._num_new = 0
         self._name = name
         self._left = left
         self._on_rows = on_rows
         self._is_last = is_last
         self._without: list[Integers] = []
 
-    def write(self, column: pa.StructArray, row_numbers: Integers) -> None:
+    def write(self, batch: PieceRows, row_numbers: Integers) -> None:
         """Write those images of a batch that are wanted and have such pieces."""
+        column, apart = batch
         is_wanted = is_among(row_numbers, self._left)
         if not self._is_last:
             has_none = is_wanted & ~has_pieces(column, self._name)
             self._without.append(row_numbers[has_none])
             is_wanted &= ~has_none
-        self._num_new += self._writer.write(column, row_numbers, is_wanted)
-        if self._copies.is_full:
-            self.flush()
-
-    def flush(self) -> None:
-        """Let all that was given to `write` be where it goes, and tell how many images there are."""
-        self._copies.flush()
-        if self._on_rows is not None and self._num_new:
-            self._on_rows(self._num_new)
-        self._num_new = 0
+        num_written = self._writer.write(column, row_numbers, is_wanted, apart)
+        if self._on_rows is not None and num_written:
+            self._on_rows(num_written)
 
     def without_pieces(self) -> Integers:
         """Return the rows that had no such pieces."""

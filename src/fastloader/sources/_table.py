@@ -8,7 +8,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-__all__ = ["ArrowTable", "HasStatistics", "NumberedBatch"]
+from fastloader.sources._pixels_apart import PieceRows
+
+__all__ = ["ArrowTable", "HasPixelsApart", "HasStatistics", "NumberedBatch"]
 
 Integers: TypeAlias = npt.NDArray[np.int64]
 NumberedBatch: TypeAlias = tuple[Integers, pa.RecordBatch]
@@ -39,11 +41,6 @@ class ArrowTable(Protocol):
     @property
     def num_rows(self) -> int:
         """Number of rows."""
-        ...
-
-    @property
-    def is_mapped(self) -> bool:
-        """True if rows are views of the file, so that to hold many of them takes no memory."""
         ...
 
     def close(self) -> None:
@@ -92,5 +89,22 @@ class HasStatistics(Protocol):
         Args:
             column: Name of a struct column.
             path: Names of the fields in it, those of the structs in a list among them.
+        """
+        ...
+
+
+@runtime_checkable
+class HasPixelsApart(Protocol):
+    """A table in which the fields of chunks and planes can be read without pixels, at no cost."""
+
+    def read_pieces(
+        self, column: str, name: str, rows: Integers | None
+    ) -> Iterator[tuple[Integers, PieceRows]]:
+        """Yield row numbers, and the chunks or planes of these rows.
+
+        Args:
+            column: Name of the column.
+            name: ``"chunks"`` or ``"planes"``.
+            rows: Row numbers, ascending, each once; all rows if None. Others may come too.
         """
         ...

@@ -1,8 +1,10 @@
 """Images in a column of any table format that gives Arrow record batches."""
 
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from functools import cached_property
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +15,6 @@ from fastloader.errors import SourceError
 from fastloader.sources._column_values import channel_names, column_values
 from fastloader.sources._conditions import columns_of, matching_rows
 from fastloader.sources._description import ImageDescription, described_fields, described_images
-from fastloader.sources._held_copies import HeldCopies
 from fastloader.sources._interleaved import RGB, InterleavedSource, is_interleaved
 from fastloader.sources._ome_arrow_layout import (
     PIXELS,
@@ -25,13 +26,15 @@ from fastloader.sources._ome_arrow_layout import (
 from fastloader.sources._ome_arrow_pixels import PixelWriter
 from fastloader.sources._ome_arrow_table import ImageTableReader
 from fastloader.sources._piece_pass import PiecePass, is_among
+from fastloader.sources._pixels_apart import PieceRows
 from fastloader.sources._protocol import ColumnValues, ImageSource, ImageTable, WritePixels
-from fastloader.sources._table import ArrowTable, HasStatistics
+from fastloader.sources._table import ArrowTable, HasPixelsApart, HasStatistics
 from fastloader.sources._write_behind import WriteBehind
 
 __all__ = ["TableSource", "open_table"]
 
 Integers: TypeAlias = npt.NDArray[np.int64]
+Batch = TypeVar("Batch")
 
 _META_ROWS = 4096
 _PIECE_ROWS = 16
@@ -45,8 +48,8 @@ _READ_BYTES = 6 << 20
 memory, which its threads keep."""
 _WRITTEN_BYTES = 16 << 20
 """Pixels written by one call, which takes 0.3 ms beside them: copying 2 MB takes as long."""
-_HELD_BYTES = 64 << 20
-"""Pixels of a mapped file that are checked before they are copied."""
+_WORTH_A_THREAD_BYTES = 4 << 20
+"""Of pixels: fewer are written before a thread has started."""
 _STREAM_SHARE = 0.5
 """Rows wanted, as a share of all, from which on reading the table as a stream is cheaper."""
 
@@ -195,7 +198,8 @@ class TableSource:
             write: Called for all parts of all images, from one thread at a time.
             channels: Channels to keep, in this order; all when left out.
             on_rows: Called with the number of images written since the last call.
-            num_threads: With more than one, the next batch is read while one is written.
+            num_threads: With more than one, the next batch is read while one is written, and
+                what can be decompressed alone is by so many at once.
 
         Raises:
             SourceError: If the table cannot be read.
@@ -205,27 +209,55 @@ class TableSource:
             return
         table = self._images
         num_bytes = table.shapes[rows].prod(axis=1) * table.item_sizes[rows]
-        batch_rows = max(1, int(_READ_BYTES // num_bytes.mean()))
-        written_rows = max(1, int(_WRITTEN_BYTES // num_bytes.mean()))
-        copies = HeldCopies(write, _HELD_BYTES if self._table.is_mapped else 0)
+        mean_bytes = num_bytes.mean()
+        if num_bytes.sum() < _WORTH_A_THREAD_BYTES:
+            num_threads = 1
         writer = PixelWriter(
-            self._layout, table, rows, offsets, copies, channels=channels, where=self.where
+            self._layout, table, rows, offsets, write, channels=channels, where=self.where
         )
         left = rows
-        for name in self._pieces:
-            is_last = name == self._pieces[-1]
-            one = PiecePass(writer, copies, name, left, on_rows, is_last=is_last)
-            with WriteBehind(one.write, in_thread=num_threads > 1) as behind:
-                for row_numbers, column in self._batches((name,), left, batch_rows):
-                    # Some formats give all their rows at once: what is made of them should not be.
-                    for start in range(0, len(row_numbers), written_rows):
-                        some = slice(start, start + written_rows)
-                        if is_among(row_numbers[some], left).any():
-                            behind(column[some], row_numbers[some])
-            one.flush()
-            left = one.without_pieces()
-            if not len(left):
-                return
+        with ExitStack() as stack:
+            pool = (
+                stack.enter_context(ThreadPoolExecutor(num_threads))
+                if num_threads > 1
+                else None
+            )
+            for name in self._pieces:
+                is_last = name == self._pieces[-1]
+                one = PiecePass(writer, name, left, on_rows, is_last=is_last)
+                with WriteBehind(one.write, in_thread=num_threads > 1) as behind:
+                    for row_numbers, batch in self._read_pieces(name, left, mean_bytes):
+                        if pool is not None and batch[1] is not None:
+                            batch[1].load_ahead(pool, num_threads)
+                        behind(batch, row_numbers)
+                left = one.without_pieces()
+                if not len(left):
+                    return
+
+    def _read_pieces(
+        self, name: str, rows: Integers, mean_bytes: float
+    ) -> Iterator[tuple[Integers, PieceRows]]:
+        """Yield row numbers, and the chunks or planes of these rows.
+
+        Args:
+            name: ``"chunks"`` or ``"planes"``.
+            rows: Row numbers, ascending; others may come too.
+            mean_bytes: Of the pixels of an image.
+        """
+        if isinstance(self._table, HasPixelsApart):
+            wanted = self._wanted(rows)
+            yield from self._complete(
+                self._table.read_pieces(self._column, name, wanted), wanted
+            )
+            return
+        batch_rows = max(1, int(_READ_BYTES // mean_bytes))
+        written_rows = max(1, int(_WRITTEN_BYTES // mean_bytes))
+        for row_numbers, column in self._batches((name,), rows, batch_rows):
+            # Some formats give all their rows at once: what is made of them should not be.
+            for start in range(0, len(row_numbers), written_rows):
+                some = slice(start, start + written_rows)
+                if is_among(row_numbers[some], rows).any():
+                    yield row_numbers[some], (column[some], None)
 
     def close(self) -> None:
         """Let go of the file; it is opened again when needed."""
@@ -245,7 +277,8 @@ class TableSource:
         ):
             reader = ImageTableReader(self._layout, self.where)
             fields = ("pixels_meta", *self._pieces)
-            for _, column in self._batches(fields, None, _PIECE_ROWS, without=PIXELS):
+            at_once = _META_ROWS if isinstance(self._table, HasPixelsApart) else _PIECE_ROWS
+            for _, column in self._batches(fields, None, at_once, without=PIXELS):
                 reader.add(column)
         table = reader.finish()
         if table.num_rows != self.num_rows:
@@ -286,7 +319,8 @@ class TableSource:
         if not layout.has_byte_chunks:
             kinds = {layout.chunk_dtype, layout.plane_dtype} - {None}
             return len(kinds) == 1
-        if not layout.has_pixel_type or not self.num_rows:
+        is_exact_at_once = isinstance(self._table, HasPixelsApart)
+        if is_exact_at_once or not layout.has_pixel_type or not self.num_rows:
             return False
         if isinstance(self._table, HasStatistics):
             with self._table.reading():
@@ -317,17 +351,31 @@ class TableSource:
         Raises:
             SourceError: If rows are missing.
         """
+        wanted = self._wanted(rows)
+        batches = self._table.read_fields(self._column, fields, wanted, batch_rows, without)
+        for row_numbers, batch in self._complete(batches, wanted):
+            yield row_numbers, _as_struct(batch)
+
+    def _wanted(self, rows: Integers | None) -> Integers | None:
+        """Return the rows to ask for; None for a stream of all."""
         is_stream = rows is None or len(rows) > _STREAM_SHARE * self.num_rows
-        wanted = None if is_stream else rows
+        return None if is_stream else rows
+
+    def _complete(
+        self, batches: Iterator[tuple[Integers, Batch]], wanted: Integers | None
+    ) -> Iterator[tuple[Integers, Batch]]:
+        """Yield batches that have any rows, and check that none is missing.
+
+        Raises:
+            SourceError: If rows are missing.
+        """
         expected = self.num_rows if wanted is None else len(wanted)
         found = 0
         with self._table.reading():
-            for row_numbers, batch in self._table.read_fields(
-                self._column, fields, wanted, batch_rows, without
-            ):
+            for row_numbers, batch in batches:
                 found += len(row_numbers)
                 if len(row_numbers):
-                    yield row_numbers, _as_struct(batch)
+                    yield row_numbers, batch
         if found < expected:
             raise SourceError(f"{self.where}: expected {expected} rows, but got {found}.")
 

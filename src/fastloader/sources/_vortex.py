@@ -54,9 +54,6 @@ class VortexTable:
         """Hash of the end of the file, of its size and time of change."""
         self._opened = OpenedHere(self._open)
 
-    is_mapped = False
-    """Rows are decoded."""
-
     def __getstate__(self) -> dict[str, Any]:
         return state_without(self, "schema")
 

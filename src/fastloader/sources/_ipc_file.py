@@ -1,0 +1,307 @@
+"""Record batches of Arrow IPC files, whole or in part."""
+
+import mmap
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyarrow import ipc
+
+from fastloader.errors import SourceError
+from fastloader.sources._arrow_buffers import has_structs
+from fastloader.sources._file_errors import check_unchanged, naming
+from fastloader.sources._flatbuffer import HeaderError
+from fastloader.sources._ipc_message import (
+    BatchHeader,
+    buffer_paths,
+    find_batches,
+    is_little_endian,
+    names_within,
+    without_dictionaries,
+)
+from fastloader.sources._ipc_pixels import ApartBatch, PixelLeaf
+from fastloader.sources._location import Location, PathLike, StorageOptions
+from fastloader.sources._opened_here import OpenedHere, state_without
+
+__all__ = ["IpcFile"]
+
+Integers: TypeAlias = npt.NDArray[np.int64]
+IsKept: TypeAlias = npt.NDArray[np.bool_]
+
+_MAGIC = b"ARROW1"
+_TAIL_BYTES = 10  # length of the footer, and the magic once more
+_MAPPED_BATCHES = 64
+"""Record batches of a mapped file to keep: finding the arrays of one takes 0.1 ms."""
+
+
+class IpcFile:
+    """The record batches of an Arrow IPC file, by number.
+
+    **Processes:** holds the path; each process and thread opens or maps the file itself.
+    """
+
+    def __init__(self, path: PathLike, storage_options: StorageOptions = None) -> None:
+        """Look at the file.
+
+        Args:
+            path: An Arrow IPC file (not a stream), also by URL.
+            storage_options: Arguments of fsspec's file system.
+
+        Raises:
+            SourceError: If it is no such file, or cut off.
+        """
+        self._location = Location(path, storage_options)
+        self.fingerprint = self._read_fingerprint()
+        """Hash of the file's footer, size and time of change."""
+        self._opened = OpenedHere(self._open)
+        self._copied = OpenedHere(self._map_copy)
+        self._whole = OpenedHere(self.reader)
+        self._mapped: OpenedHere[dict[tuple[str, int], dict[str, pa.Array]]] = OpenedHere(dict)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return state_without(self, "schema", "_headers")
+
+    @property
+    def path(self) -> str:
+        """The file, as error messages name it."""
+        return self._location.path
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """Names and types of the columns.
+
+        Raises:
+            SourceError: If a name, also of a field of theirs, is no text.
+        """
+        schema = self.reader().schema
+        with self.reading():
+            list(names_within(schema))  # Arrow decodes each name where somebody asks for it
+        return schema
+
+    def close(self) -> None:
+        """Let go of what this thread has open; it is opened again when needed."""
+        self._opened.close()
+        self._copied.close()
+        self._whole.close()
+        self._mapped.close()
+
+    def reading(self) -> AbstractContextManager[None]:
+        """Turn errors of Arrow into `fastloader.errors.SourceError`, naming the file."""
+        return naming(self.path, "an Arrow IPC file", ValueError, KeyError, HeaderError)
+
+    def find_batches(self, rows: Integers | None) -> Iterable[int]:
+        """Return the numbers of the record batches that have some rows, ascending.
+
+        Args:
+            rows: Row numbers; all if None.
+        """
+        if rows is None:
+            return range(len(self._headers))
+        numbers: list[int] = np.unique(np.searchsorted(self.starts, rows, "right") - 1).tolist()
+        return numbers
+
+    def rows_of(self, number: int) -> Integers:
+        """Return the row numbers of a record batch."""
+        return np.arange(*self.starts[number : number + 2])
+
+    def find_buffers(
+        self, column: str, fields: Sequence[str], without: Sequence[str]
+    ) -> IsKept | None:
+        """Return which buffers of a record batch are needed, if that is known and not all are.
+
+        Args:
+            column: Name of an image column.
+            fields: Of its struct.
+            without: Fields of the structs in lists to leave out.
+        """
+        if not self._is_compressed or self.buffer_paths is None:
+            return None
+        within = [(), *((field,) for field in fields)]
+        struct = self.schema.field(column).type
+        unwanted = {
+            (column, field, struct.field(field).type.value_field.name, name)
+            for field in fields
+            if has_structs(struct.field(field).type)
+            for name in without
+        }
+        return np.array([
+            path[0] == column and path[1:2] in within and path[:4] not in unwanted
+            for path in self.buffer_paths
+        ])
+
+    def read_apart(
+        self,
+        number: int,
+        column: str,
+        name: str,
+        leaf: PixelLeaf,
+        is_kept: IsKept | None,
+    ) -> ApartBatch | None:
+        """Return chunks or planes of a record batch; None if pixels cannot be told from them.
+
+        Args:
+            number: Of the record batch.
+            column: Name of the image column.
+            name: ``"chunks"`` or ``"planes"``.
+            leaf: Where their pixels are.
+            is_kept: From `find_buffers`.
+        """
+        header = self._headers[number]
+        if header.codec is None:
+            if not self._location.is_local:
+                return None
+            return leaf.of_memory(self.read_batch(number, column, None)[name])
+        if is_kept is None or len(is_kept) != header.num_buffers:
+            return None
+        is_kept = is_kept.copy()
+        is_kept[leaf.buffer] = False
+        lists = self.read_batch(number, column, is_kept)[name]
+        return leaf.of_buffer(
+            lists, self._buffer_of(header, leaf.buffer), header.codec, self.reading
+        )
+
+    def read_batch(
+        self, number: int, column: str, is_kept: IsKept | None
+    ) -> dict[str, pa.Array]:
+        """Return the fields of an image column, each null where its image is.
+
+        Args:
+            number: Of the record batch.
+            column: Name of the column.
+            is_kept: From `find_buffers`; others are empty and must not be looked at.
+
+        Raises:
+            SourceError: If the record batch has fewer rows than the file says.
+        """
+        if is_kept is None and (column, number) in self._mapped.get():
+            return self._mapped.get()[column, number]
+        images = self._read_images(number, column, is_kept)
+        size, validity = self._headers[number].num_rows, images.buffers()[0]
+        if len(images) != size or (validity is not None and 8 * validity.size < size):
+            raise SourceError(
+                f"{self.path}, record batch {number}: expected {size} rows of "
+                f"{column!r}, but the file holds fewer."
+            )
+        fields = dict(zip(images.type.names, images.flatten(), strict=True))
+        if self._is_mapped and self._is_native:
+            mapped = self._mapped.get()
+            if len(mapped) >= _MAPPED_BATCHES:
+                mapped.clear()
+            mapped[column, number] = fields
+        return fields
+
+    def _read_images(self, number: int, column: str, is_kept: IsKept | None) -> pa.StructArray:
+        header = self._headers[number]
+        if is_kept is None or header.codec is None or len(is_kept) != header.num_buffers:
+            # Some columns alone are copied, all of a mapped file only where they are decompressed.
+            reader = self._whole.get() if self._is_mapped else self.reader([column])
+            return reader.get_batch(number).column(column)
+        # Arrow would decompress everything, also pixels when only sizes are asked for.
+        if self._location.is_local:
+            mapping, mapped = self._copied.get()
+            header.keep_mapped(mapping, is_kept)
+            return mapped.get_batch(number).column(column)
+        schema = without_dictionaries(self.schema)
+        return header.read(self._opened.get(), schema, is_kept).column(column)
+
+    def _buffer_of(self, header: BatchHeader, number: int) -> npt.NDArray[np.uint8]:
+        """Return a buffer as it lies in the file."""
+        start, size = header.place(number)
+        if self._location.is_local:
+            mapping, _ = self._copied.get()
+            return np.frombuffer(mapping, np.uint8, size, header.body_at + start)
+        return np.frombuffer(self._opened.get().read_at(size, header.body_at + start), np.uint8)
+
+    def reader(self, columns: Sequence[str] | None = None) -> ipc.RecordBatchFileReader:
+        """Return Arrow's reader of the file.
+
+        Args:
+            columns: Names of those to read; all when left out.
+        """
+        options = ipc.IpcReadOptions(use_threads=False)
+        if columns is not None:
+            options.included_fields = [self.schema.get_field_index(name) for name in columns]
+        with self.reading():
+            return ipc.open_file(self._opened.get(), options=options)
+
+    def _open(self) -> pa.NativeFile:
+        """Open the file, which must be the one that was looked at.
+
+        Raises:
+            SourceError: If it is another one by now.
+        """
+        with self.reading():
+            check_unchanged(self.path, self._read_fingerprint(), self.fingerprint)
+            if self._location.is_local:
+                return pa.memory_map(self.path)
+            system, path = self._location.file_system()
+            return system.open_input_file(path)
+
+    def _map_copy(self) -> tuple[mmap.mmap, ipc.RecordBatchFileReader]:
+        """Map the file so that pages which are written to are copied first, and read it there.
+
+        In this thread alone: each of Arrow's takes fresh memory for what it decompresses.
+        """
+        with self.reading(), Path(self.path).open("rb") as file:
+            check_unchanged(self.path, self._read_fingerprint(), self.fingerprint)
+            mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+            options = ipc.IpcReadOptions(use_threads=False)
+            return mapping, ipc.open_file(pa.py_buffer(mapping), options=options)
+
+    @cached_property
+    def _headers(self) -> list[BatchHeader]:
+        with self.reading():
+            file = self._opened.get()
+            return find_batches(file, _read_footer(file, self.path))
+
+    @property
+    def _is_mapped(self) -> bool:
+        """Whether record batches are views of the file, which take no memory."""
+        return self._location.is_local and not self._is_compressed
+
+    @cached_property
+    def _is_compressed(self) -> bool:
+        return any(header.codec is not None for header in self._headers)
+
+    @cached_property
+    def starts(self) -> Integers:
+        """First row of each record batch, and last the number of rows."""
+        sizes = [header.num_rows for header in self._headers]
+        return np.concatenate([[0], np.cumsum(np.array(sizes, np.int64))]).astype(np.int64)
+
+    @cached_property
+    def buffer_paths(self) -> list[tuple[str, ...]] | None:
+        """Which field each buffer of a record batch belongs to; None if that is not known."""
+        return buffer_paths(self.schema) if self._is_native else None
+
+    @cached_property
+    def _is_native(self) -> bool:
+        """Whether the numbers of the file are as this machine has them."""
+        with self.reading():
+            return is_little_endian(_read_footer(self._opened.get(), self.path))
+
+    def _read_fingerprint(self) -> str:
+        with self.reading(), self._location.opened() as file:
+            return self._location.fingerprint(_read_footer(file, self.path))
+
+
+def _read_footer(file: pa.NativeFile, path: str) -> bytes:
+    """Return the footer of a file.
+
+    Raises:
+        SourceError: If there is none.
+    """
+    size = file.size()
+    tail = file.read_at(min(size, _TAIL_BYTES), max(0, size - _TAIL_BYTES))
+    footer_bytes = int.from_bytes(tail[:4], "little", signed=True)
+    if tail[4:] != _MAGIC or not 0 < footer_bytes <= size - _TAIL_BYTES - 8:
+        raise SourceError(
+            f"{path} is no Arrow IPC file, or its end is cut off: {size} bytes that do not end "
+            f"in a footer. (The streaming format has none: write an IPC file, or Feather.)"
+        )
+    return bytes(file.read_at(footer_bytes, size - _TAIL_BYTES - footer_bytes))

@@ -1,0 +1,160 @@
+"""Chunks and planes in record batches of Arrow IPC files, and their pixels apart from them."""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from fastloader.sources._arrow_buffers import (
+    has_structs,
+    number_values,
+    numpy_dtype,
+    without_items,
+)
+from fastloader.sources._ipc_message import decompressed, stored_bytes
+from fastloader.sources._ome_arrow_layout import PIXELS
+from fastloader.sources._pixels_apart import LoadPixels
+
+__all__ = ["ApartBatch", "PixelLeaf", "find_pixel_leaf"]
+
+_SPARE_BYTES = 64 << 10
+"""Beside twice its pixels, what a buffer may hold without being taken for damaged."""
+
+Bytes: TypeAlias = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True)
+class ApartBatch:
+    """The chunks or planes of a record batch."""
+
+    lists: pa.Array
+    """Lists of structs, with lists of nothing in place of pixels."""
+    num_items: int
+    """Numbers or bytes that `load` gives."""
+    num_bytes: int
+    """Of these."""
+    is_whole: bool
+    """Whether no list leaves items out, so that others can follow."""
+    load: LoadPixels
+    """Gets the pixels."""
+
+
+@dataclass(frozen=True, slots=True)
+class PixelLeaf:
+    """Where the pixels of chunks or planes are among the buffers of a record batch."""
+
+    field: str
+    """Field of the structs."""
+    dtype: np.dtype[np.generic]
+    """Of its numbers; uint8 for bytes."""
+    buffer: int
+    """Number of the buffer that holds them."""
+
+    def of_memory(self, lists: pa.Array) -> ApartBatch | None:
+        """Take chunks or planes that are in memory, or mapped there.
+
+        Args:
+            lists: Of structs.
+
+        Returns:
+            None if some pixels are null.
+        """
+        lists, pixels = without_items(lists, self.field)
+        is_bytes = pa.types.is_binary(pixels.type) or pa.types.is_large_binary(pixels.type)
+        if not is_bytes and pixels.values.null_count:
+            return None
+        content = pixels.buffers()[-1]
+        items: npt.NDArray[np.generic]
+        if is_bytes:
+            items = np.frombuffer(content or b"", np.uint8)
+        else:
+            pixels.values.validate()  # that there are as many as it says
+            items = number_values(pixels.values)
+        return self._batch(lists, lambda: items)
+
+    def of_buffer(
+        self,
+        lists: pa.Array,
+        buffer: Bytes,
+        codec: str,
+        reading: Callable[[], AbstractContextManager[None]],
+    ) -> ApartBatch | None:
+        """Take chunks or planes whose pixels are still compressed.
+
+        Args:
+            lists: Of structs, read without the buffer of the pixels.
+            buffer: That buffer, as it lies in the file.
+            codec: What it is compressed by.
+            reading: Names the file in errors.
+
+        Returns:
+            None if some pixels are null, or the buffer has not the length of its pixels.
+        """
+        lists, pixels = without_items(lists, self.field)
+        if hasattr(pixels, "values") and pixels.values.null_count:
+            return None
+
+        def load() -> npt.NDArray[np.generic]:
+            with reading():
+                content = decompressed(buffer, codec)
+                return content[: batch.num_bytes].view(self.dtype)
+
+        batch = self._batch(lists, load)
+        is_right = batch.num_bytes <= stored_bytes(buffer) <= 2 * batch.num_bytes + _SPARE_BYTES
+        return batch if is_right else None
+
+    def _batch(self, lists: pa.Array, load: LoadPixels) -> ApartBatch:
+        lists.validate(full=True)  # offsets of a damaged file could point anywhere
+        of_pixels = lists.values.field(self.field)
+        num_items = len(of_pixels.values)
+        return ApartBatch(
+            lists,
+            num_items,
+            num_items * self.dtype.itemsize,
+            _has_no_gaps(lists) and _has_no_gaps(of_pixels),
+            load,
+        )
+
+
+def find_pixel_leaf(
+    schema: pa.Schema, column: str, name: str, paths: Sequence[tuple[str, ...]] | None
+) -> PixelLeaf | None:
+    """Return where the pixels of chunks or planes are, if it is in one buffer of its own.
+
+    Args:
+        schema: Of the file.
+        column: Name of the image column.
+        name: ``"chunks"`` or ``"planes"``.
+        paths: Field of each buffer of a record batch, if known.
+    """
+    kind = schema.field(column).type.field(name).type
+    if paths is None or not has_structs(kind):
+        return None
+    fields = [field for field in kind.value_type if field.name in PIXELS]
+    if len(fields) != 1:
+        return None
+    path: tuple[str, ...] = (column, name, kind.value_field.name, fields[0].name)
+    of_field = fields[0].type
+    dtype: np.dtype[np.generic] | None = np.dtype(np.uint8)
+    if not (pa.types.is_binary(of_field) or pa.types.is_large_binary(of_field)):
+        if not hasattr(of_field, "value_field"):
+            return None
+        path += (of_field.value_field.name,)
+        dtype = numpy_dtype(of_field.value_type)
+    if dtype is None or dtype.kind == "b":  # truth values are bits
+        return None
+    return PixelLeaf(
+        fields[0].name, dtype, max(at for at, one in enumerate(paths) if one == path)
+    )
+
+
+def _has_no_gaps(lists: pa.Array) -> bool:
+    """Return whether lists begin with the first item there is and end with the last."""
+    if pa.types.is_fixed_size_list(lists.type):
+        return bool(lists.offset == 0)
+    edges = np.from_dlpack(lists.offsets)
+    return bool(edges[0] == 0 and edges[-1] == len(lists.values))

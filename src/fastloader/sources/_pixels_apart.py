@@ -1,0 +1,78 @@
+"""Pixels of record batches that are brought to memory where they are written, not before."""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, Future
+from itertools import accumulate
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+__all__ = ["ApartPixels", "LoadPixels", "PieceRows"]
+
+Integers: TypeAlias = npt.NDArray[np.int64]
+LoadPixels: TypeAlias = Callable[[], npt.NDArray[Any]]
+"""Returns all pixels of a record batch: the numbers of its lists, or its bytes."""
+
+
+class ApartPixels:
+    """The pixels of several record batches as if they were one array, of which slices are taken.
+
+    **Threads:** one at a time; what comes next may be loaded in others meanwhile.
+    """
+
+    def __init__(self, num_items: Sequence[int], loads: Sequence[LoadPixels]) -> None:
+        """Take how to get at them.
+
+        Args:
+            num_items: Numbers or bytes of each record batch.
+            loads: Get them, one function for each batch.
+        """
+        self.starts = np.array(list(accumulate(num_items, initial=0))[:-1], np.int64)
+        """First item of each record batch: no slice may reach over one."""
+        self._loads = loads
+        self._number = -1
+        self._values: npt.NDArray[Any] | None = None
+        self._pool: Executor | None = None
+        self._ahead: dict[int, Future[npt.NDArray[Any]]] = {}
+        self._num_ahead = 0
+
+    def load_ahead(self, pool: Executor, num_ahead: int) -> None:
+        """Load record batches in threads, in order, before they are asked for.
+
+        Args:
+            pool: Threads.
+            num_ahead: How many batches to load at once.
+        """
+        self._pool, self._num_ahead = pool, num_ahead
+        self._submit(-1)
+
+    def __getitem__(self, items: slice) -> npt.NDArray[Any]:
+        number = int(np.searchsorted(self.starts, items.start, "right")) - 1
+        if number != self._number or self._values is None:
+            self._values = None  # so that two are never held
+            self._values = self._load(number)
+            self._number = number
+        first = int(self.starts[number])
+        return self._values[items.start - first : items.stop - first]
+
+    def _load(self, number: int) -> npt.NDArray[Any]:
+        future = self._ahead.pop(number, None)
+        self._submit(number)
+        return self._loads[number]() if future is None else future.result()
+
+    def _submit(self, number: int) -> None:
+        """Let those batches be loaded that come next after one, and let go of others."""
+        if self._pool is None:
+            return
+        last = min(number + self._num_ahead, len(self._loads) - 1)
+        self._ahead = {
+            after: self._ahead.get(after) or self._pool.submit(self._loads[after])
+            for after in range(number + 1, last + 1)
+        }
+
+
+PieceRows: TypeAlias = tuple[pa.StructArray, ApartPixels | None]
+"""Chunks or planes of images; lists of pixels in them may be of nothing, and say only which items
+of those that lie apart are theirs."""

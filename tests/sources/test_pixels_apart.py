@@ -1,0 +1,167 @@
+"""Pixels of Arrow files are found before they are read, over several record batches."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import ipc
+
+from fastloader.errors import ImageDataError, SourceError
+from fastloader.shm import ArrayWriter
+from fastloader.sources import _ipc, _table_source, open_source
+from fastloader.sources._ipc_message import decompressed, stored_bytes
+from fastloader.sources._pixels_apart import ApartPixels
+from tests.ome_arrow_tables import image_array, ome_arrow_value, random_image
+from tests.sources.reading import assert_same, read_images
+
+compressions = pytest.mark.parametrize("compression", [None, "lz4", "zstd"])
+
+
+def write(path, table, compression, batch_rows=2):
+    options = ipc.IpcWriteOptions(compression=compression)
+    with ipc.new_file(path, table.schema, options=options) as file:
+        file.write_table(table, max_chunksize=batch_rows)
+    return path
+
+
+def test_parts_are_loaded_when_they_are_asked_for_and_only_the_last_is_kept():
+    loaded = []
+
+    def loading(number):
+        def load():
+            loaded.append(number)
+            return np.arange(3) + 10 * number
+
+        return load
+
+    pixels = ApartPixels([3, 0, 3], [loading(0), loading(1), loading(2)])
+
+    assert loaded == []
+    assert pixels[1:3].tolist() == [1, 2]
+    assert pixels[0:1].tolist() == [0]
+    assert pixels[3:6].tolist() == [20, 21, 22]
+    assert loaded == [0, 2]
+    assert pixels[2:3].tolist() == [2]
+    assert loaded == [0, 2, 0]
+
+
+def test_parts_that_are_loaded_ahead_come_in_any_order():
+    loads = [lambda number=number: np.full(4, number) for number in range(9)]
+    with ThreadPoolExecutor(2) as pool:
+        pixels = ApartPixels([4] * 9, loads)
+        pixels.load_ahead(pool, 3)
+        order = [0, 1, 2, 5, 3, 4, 5, 6, 0, 8, 7]
+
+        found = [int(pixels[4 * number : 4 * number + 4][0]) for number in order]
+
+    assert found == order
+
+
+def test_an_error_of_a_part_that_is_loaded_ahead_comes_where_it_is_asked_for():
+    def fail():
+        raise SourceError("damaged.")
+
+    with ThreadPoolExecutor(1) as pool:
+        pixels = ApartPixels([2, 2], [lambda: np.zeros(2), fail])
+        pixels.load_ahead(pool, 2)
+
+        assert pixels[0:2].tolist() == [0, 0]
+        with pytest.raises(SourceError, match="damaged"):
+            pixels[2:4]
+
+
+@pytest.mark.parametrize("joined_images", [1, 2, 100])
+@compressions
+@pytest.mark.parametrize("num_threads", [1, 3])
+@pytest.mark.parametrize("encoding", ["list", "bytes"])
+def test_images_are_counted_once_their_pixels_are_there(
+    tmp_path, monkeypatch, joined_images, compression, num_threads, encoding
+):
+    images = [random_image((1, 2, 1, 5, 4), seed=seed) for seed in range(9)]
+    num_bytes = images[0].nbytes
+    monkeypatch.setattr(_ipc, "_JOINED_BYTES", joined_images * num_bytes)
+    monkeypatch.setattr(_table_source, "_WORTH_A_THREAD_BYTES", 0)
+    values = [
+        ome_arrow_value(one, as_planes=row > 6, encoding=encoding)
+        for row, one in enumerate(images)
+    ]
+    table = pa.table({"image": image_array(values, encoding=encoding)})
+    source = open_source(write(tmp_path / "a.arrow", table, compression))
+    block = np.zeros(9 * num_bytes, np.uint8)
+    counts = []
+
+    def count(num_rows):
+        counts.append(num_rows)
+        done = sum(counts)
+        expected = np.concatenate([one.reshape(-1).view(np.uint8) for one in images[:done]])
+        assert np.array_equal(expected, block[: done * num_bytes])
+
+    source.read_images(
+        np.arange(9),
+        np.arange(9) * num_bytes,
+        ArrayWriter(block),
+        on_rows=count,
+        num_threads=num_threads,
+    )
+
+    assert sum(counts) == 9
+    if joined_images == 100:
+        assert counts == [7, 2]  # chunks, then planes
+
+
+@compressions
+@pytest.mark.parametrize("encoding", ["list", "bytes"])
+def test_record_batches_of_any_kind_are_joined(tmp_path, compression, encoding):
+    """Null rows, null lists that have a length, slices and batches without any image."""
+    images = [random_image((1, 2, 1, 3, row + 2), seed=row) for row in range(12)]
+    values = [ome_arrow_value(one, encoding=encoding) for one in images]
+    for row in (0, 4, 5, 6, 11):
+        values[row] = None
+    table = pa.table({"image": image_array(values, encoding=encoding)})
+    parts = [table.slice(1, 1), table.slice(0, 3), table.slice(4, 2), table.slice(3, 9)]
+    path = write(tmp_path / "a.arrow", pa.concat_tables(parts), compression)
+    rows = [1, 0, 1, 2, 4, 5, *range(3, 12)]
+    expected = [None if values[row] is None else images[row] for row in rows]
+    source = open_source(path)
+
+    assert_same(expected, read_images(source))
+    some = np.array([2, 6, 13])
+    found = read_images(source, some)
+    assert_same([expected[row] for row in some], [found[row] for row in some])
+
+
+@compressions
+def test_a_null_among_pixels_is_named_where_other_batches_have_none(tmp_path, compression):
+    images = [random_image((1, 1, 1, 3, 4), seed=row) for row in range(8)]
+    values = [ome_arrow_value(image) for image in images]
+    values[5]["chunks"][0]["pixels"] = [*values[5]["chunks"][0]["pixels"][:-1], None]
+    table = pa.table({"image": image_array(values)})
+    source = open_source(write(tmp_path / "a.arrow", table, compression))
+
+    with pytest.raises(ImageDataError, match=r"a\.arrow, column 'image', row 5: .*are null"):
+        read_images(source)
+    assert_same([images[2]], read_images(source, [2])[2:3])
+
+
+@pytest.mark.parametrize("num_threads", [1, 2])
+def test_damaged_pixels_are_an_error_that_names_the_file(tmp_path, monkeypatch, num_threads):
+    monkeypatch.setattr(_table_source, "_WORTH_A_THREAD_BYTES", 0)
+    values = [ome_arrow_value(random_image((1, 1, 1, 40, 50), seed=row)) for row in range(4)]
+    path = write(tmp_path / "a.arrow", pa.table({"image": image_array(values)}), "zstd")
+    content = bytearray(path.read_bytes())
+    magic = b"\x28\xb5\x2f\xfd"
+    frames = [at for at in range(len(content)) if content[at : at + 4] == magic]
+    largest = max(range(len(frames) - 1), key=lambda at: frames[at + 1] - frames[at])
+    content[frames[largest] + 4 : frames[largest] + 20] = b"\xff" * 16
+    path.write_bytes(content)
+
+    with pytest.raises(SourceError, match=r"a\.arrow cannot be read"):
+        read_images(open_source(path), num_threads=num_threads)
+
+
+def test_a_buffer_that_compression_would_not_shorten_is_taken_as_it_is():
+    buffer = np.frombuffer((-1).to_bytes(8, "little", signed=True) + b"abcd", np.uint8)
+
+    assert stored_bytes(buffer) == 4
+    assert decompressed(buffer, "lz4").tobytes() == b"abcd"
