@@ -223,3 +223,48 @@ def test_a_number_that_is_too_large_raises_what_torch_raises():
 
     with pytest.raises(type(expected.value), match=re.escape(str(expected.value))):
         collate([1, 2**63])
+
+
+KINDS = {
+    "tensor": torch.ones(2),
+    "tensor of int": torch.tensor([1, 2]),
+    "0-d tensor": torch.tensor(3.0),
+    "bfloat16": torch.ones(2, dtype=torch.bfloat16),
+    "differentiable": torch.ones(2, requires_grad=True),
+    "transposed": torch.ones(2, 2).t(),
+    "array": np.ones(2),
+    "array of int": np.array([1, 2]),
+    "0-d array": np.array(3.0),
+    "read-only": np.broadcast_to(np.float64(1), (2,)),
+    "strings": np.array(["a", "b"]),
+    "int": 3,
+    "too large": 2**70,
+    "float": 2.5,
+    "bool": True,
+    "complex": 1j,
+    "numpy float": np.float32(1),
+    "numpy int": np.int64(2),
+    "list": [1, 2],
+    "mixed list": [torch.ones(2), 3],
+    "tuple": (1.0, 2.0),
+    "str": "ab",
+    "None": None,
+    "dict": {"a": 1},
+    "larger dict": {"a": 1, "b": 2},
+    "named": Point(1, 2),
+    "range": range(2),
+}
+
+
+@pytest.mark.filterwarnings("ignore:The given NumPy array is not writable")
+@pytest.mark.parametrize("second", KINDS.values(), ids=KINDS)
+@pytest.mark.parametrize("first", KINDS.values(), ids=KINDS)
+def test_samples_of_unlike_kinds_are_to_us_what_they_are_to_torch(first, second):
+    samples = [first, second]
+    try:
+        expected = default_collate(samples)
+    except Exception as error:  # noqa: BLE001 - whatever torch raises
+        with pytest.raises(type(error)):
+            collate(samples)
+    else:
+        assert_same(expected, collate(samples))

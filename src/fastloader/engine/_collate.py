@@ -120,18 +120,22 @@ class _TensorCollate:
             return self._stock(batch, collate_fn_map=collate_fn_map)
         if self._is_small(first, len(batch)):
             return torch.stack(batch)  # type: ignore[arg-type]  # as torch does it
-        if set(map(_DTYPE, batch)) != {dtype}:
-            return self._stock(batch, collate_fn_map=collate_fn_map)
-        out = self._allocate((len(batch), *first.shape), dtype)
         try:
-            if first.numel() > _FEW_ELEMENTS and _is_for_one_thread(batch):
-                arrays = [tensor.numpy() for tensor in batch]
-                np.concatenate(arrays, out=out.numpy().reshape(-1, *first.shape[1:]))
-                return out
-            return torch.stack(list(batch), out=out)
-        except (RuntimeError, TypeError):
-            # Shapes differ, or some tensors are differentiable: an error, or a batch, of torch's.
-            return self._stock(batch, collate_fn_map=collate_fn_map)
+            if set(map(_DTYPE, batch)) == {dtype}:
+                return self._stack(batch)
+        except (AttributeError, RuntimeError, TypeError):
+            # Shapes or kinds differ, or some are differentiable: an error, or a batch, of torch's.
+            pass
+        return self._stock(batch, collate_fn_map=collate_fn_map)
+
+    def _stack(self, batch: Sequence[torch.Tensor]) -> torch.Tensor:
+        first = batch[0]
+        out = self._allocate((len(batch), *first.shape), first.dtype)
+        if first.numel() > _FEW_ELEMENTS and _is_for_one_thread(batch):
+            arrays = [tensor.numpy() for tensor in batch]
+            np.concatenate(arrays, out=out.numpy().reshape(-1, *first.shape[1:]))
+            return out
+        return torch.stack(list(batch), out=out)
 
     def _is_small(self, first: torch.Tensor, count: int) -> bool:
         # As fast, or faster, without looking at each.
@@ -176,7 +180,8 @@ class _ArrayCollate:
             for array in batch
         )
         if torch_dtype is None or not alike:
-            arrays = [sharable_array(array) for array in batch]
+            # Only the first is known to be an array.
+            arrays = [sharable_array(a) if isinstance(a, np.ndarray) else a for a in batch]
             return self._stock(arrays, collate_fn_map=collate_fn_map)
         out = self._allocate((len(batch), *shape), torch_dtype)
         if shape and prod(shape):
