@@ -255,12 +255,29 @@ def test_parameters_gradients_and_sparse_tensors_arrive():
     assert torch.equal(got_sparse.to_dense(), torch.eye(4))
 
 
-@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor:UserWarning")  # no other way
-def test_quantized_tensors_are_refused():
-    tensor = torch.quantize_per_tensor(torch.arange(3.0), 0.5, 1, torch.quint8)
+@pytest.mark.filterwarnings("ignore:torch.quantize_per:UserWarning")  # no other way
+@pytest.mark.filterwarnings("ignore:TypedStorage:UserWarning")  # torch's own, on rebuilding
+@pytest.mark.parametrize("size", [3, 5000])
+def test_quantized_tensors_keep_their_scales(size):
+    values = torch.linspace(0, 9, 2 * size).reshape(2, size)
+    whole = torch.quantize_per_tensor(values, 0.5, 1, torch.quint8)
+    scales, zeros = torch.tensor([0.5, 0.25], dtype=torch.float64), torch.tensor([0, 3])
+    by_row = torch.quantize_per_channel(values, scales, zeros, 0, torch.qint8)
 
-    with pytest.raises(TypeError, match="loses its scale"):
-        through_slot(tensor)
+    for sent, got in zip((whole, by_row), through_slot([whole, by_row]), strict=True):
+        assert sent.dtype == got.dtype
+        assert torch.equal(sent.dequantize(), got.dequantize())
+
+
+@pytest.mark.parametrize("size", [4, 5000])
+def test_read_only_arrays_may_be_written_to_where_they_arrive(size):
+    array = np.arange(size)
+    array.flags.writeable = False
+
+    arrived = through_slot([array])[0]
+
+    np.testing.assert_array_equal(array, arrived)
+    arrived += 1
 
 
 def test_a_generator_arrives_with_its_state():

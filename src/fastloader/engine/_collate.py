@@ -6,7 +6,6 @@ from operator import attrgetter
 from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from fastloader._torch_internals import collate, default_collate_fn_map
@@ -170,7 +169,7 @@ class _ArrayCollate:
         self._stock = stock
 
     def __call__(
-        self, batch: Sequence[npt.NDArray[Any]], *, collate_fn_map: CollateMap | None = None
+        self, batch: Sequence[Any], *, collate_fn_map: CollateMap | None = None
     ) -> Any:
         first = batch[0]
         dtype, shape = first.dtype, first.shape

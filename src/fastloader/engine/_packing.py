@@ -24,7 +24,8 @@ from fastloader.typing import Batch
 
 __all__ = ["pack"]
 
-SMALL_ARRAY_BYTES = 1024  # NumPy arrays up to this stay in the pickle
+SMALL_ARRAY_BYTES = 1024
+"""NumPy arrays up to this stay in the pickle, but for read-only ones: they would be read-only there, too."""
 
 
 def pack(batch: Batch, writer: SlotWriter, *, is_as_made: bool = False) -> bytes:
@@ -50,8 +51,8 @@ def pack(batch: Batch, writer: SlotWriter, *, is_as_made: bool = False) -> bytes
 
 def _reduce_unusual_tensor(tensor: torch.Tensor) -> Any:
     if tensor.is_quantized:
-        # torch would send it without its scale, and nobody would know before it is used.
-        raise TypeError("a quantized tensor loses its scale on the way: send int_repr()")
+        # Torch's way to other processes is without its scale, and nobody would know before it is used.
+        return tensor.__reduce_ex__(pickle.HIGHEST_PROTOCOL)  # type: ignore[no-untyped-call]
     if tensor.is_nested and tensor.layout is torch.strided:
         return torch.nested.as_nested_tensor, (list(tensor.unbind()),)
     return NotImplemented
@@ -125,7 +126,8 @@ class _Packer(pickle.Pickler):
         return self._writer.place_memory(tensor.data_ptr(), view_bytes)
 
     def reduce_array(self, array: npt.NDArray[Any]) -> Any:
-        if array.dtype.hasobject or array.nbytes <= SMALL_ARRAY_BYTES:
+        most_bytes = SMALL_ARRAY_BYTES if array.flags.writeable else 0
+        if array.dtype.hasobject or array.nbytes <= most_bytes:
             return NotImplemented
         order = "C"
         if not array.flags.c_contiguous:
