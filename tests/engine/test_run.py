@@ -26,6 +26,7 @@ from fastloader.engine import (
     RunOptions,
     StreamPoint,
     WorkerPool,
+    _member,
 )
 from fastloader.errors import UnpicklableError, WorkerDiedError, WorkerTimeoutError
 from fastloader.machine._ranks import Ranks, read_ranks
@@ -601,6 +602,24 @@ def test_a_forked_child_that_goes_on_with_the_run_is_told_whose_it_is(open_pool)
 
     assert os.waitpid(child, 0)[1] == 0
     assert labels_of(batches_of(run)) == list(range(4, 64))
+
+
+def test_a_pool_that_is_collected_while_a_worker_of_another_starts_disturbs_nobody(
+    open_pool, monkeypatch
+):
+    lost = open_pool(Images(64), num_workers=2)
+    number = lost.processes[0].pid
+    libraries = _member.find_libraries
+
+    def collect():
+        lost.close()  # as a garbage collection may, in the midst of this
+        return libraries()
+
+    monkeypatch.setattr(_member, "find_libraries", collect)
+    pool = open_pool(Images(64), num_workers=2)
+
+    assert labels_of(batches_of(start(pool, in_fours(64)))) == list(range(64))
+    assert not psutil.pid_exists(number)
 
 
 def test_batches_may_be_dropped_by_other_threads(open_pool):

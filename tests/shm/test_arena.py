@@ -26,6 +26,15 @@ def test_a_slot_is_lent_again_after_it_came_back(arena):
     assert arena.lend() is slot
 
 
+def test_a_slot_that_comes_back_to_a_closed_arena_is_dropped(arena):
+    slot = arena.lend()
+    arena.close()
+
+    arena.give_back(slot)
+
+    assert arena.num_free == 0
+
+
 def test_a_slot_under_a_batch_is_not_lent_again(arena):
     kept = [arena.lease(arena.lend()) for _ in range(5)]
 

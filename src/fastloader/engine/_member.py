@@ -4,6 +4,7 @@ import os
 import signal
 import time
 from collections.abc import Sequence
+from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING
 
 from fastloader.engine._frames import FrameSender, FrameSplitter
@@ -54,7 +55,8 @@ class Member:
         left_alone = tuple(n for n in _GROUP_SIGNALS if callable(signal.getsignal(n)))
         self.is_deaf = signal.SIGTERM in left_alone
         """Whether only a kill ends it while it is busy."""
-        ends = (task_writer.fileno(), reply_reader.fileno())
+        self.descriptors = _take_descriptors(task_writer, reply_reader)
+        """To write tasks to, and to read replies from."""
         setup = WorkerSetup(
             worker_id=number,
             num_workers=options.num_workers,
@@ -64,7 +66,8 @@ class Member:
             replies=reply_writer,
             arena=arena,
             stacks=self._stacks,
-            foreign_descriptors=(*_consumer_descriptors, *ends) if options.forks else (),
+            # The set itself: what is in it may be closed before the fork, by a garbage collection.
+            foreign_descriptors=_consumer_descriptors if options.forks else frozenset(),
             libraries=find_libraries() if options.forks else None,
             generators=launch.find_generators(),
             ignored_signals=left_alone,
@@ -75,14 +78,12 @@ class Member:
         try:
             with importable_main(options.context):
                 self.process.start()
+        except BaseException:
+            self.release()
+            raise
         finally:
             task_reader.close()
             reply_writer.close()
-        self.descriptors = (os.dup(ends[0]), os.dup(ends[1]))
-        """To write tasks to, and to read replies from."""
-        task_writer.close()
-        reply_reader.close()
-        _consumer_descriptors.update(self.descriptors)
         self.sender = FrameSender(self.descriptors[0])
         self.splitter = FrameSplitter(self.descriptors[1])
 
@@ -114,6 +115,15 @@ class Member:
                 _consumer_descriptors.discard(descriptor)
                 os.close(descriptor)
         self._stacks.close()
+
+
+def _take_descriptors(*connections: Connection) -> tuple[int, ...]:
+    """Return descriptors of connections, which are closed, and note that they are this process's."""
+    descriptors = tuple(os.dup(connection.fileno()) for connection in connections)
+    _consumer_descriptors.update(descriptors)
+    for connection in connections:
+        connection.close()
+    return descriptors
 
 
 def end_processes(staying: Sequence[Member], members: Sequence[Member], seconds: float) -> None:

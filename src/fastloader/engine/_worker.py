@@ -8,6 +8,7 @@ import pickle
 import random
 import signal
 from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection
@@ -82,7 +83,7 @@ class WorkerSetup:
     arena: MemoryFile
     stacks: MemoryFile
     """Where the worker writes its stack when it is asked with a signal."""
-    foreign_descriptors: tuple[int, ...]
+    foreign_descriptors: AbstractSet[int]
     """The consumer's ends of all pipes, which a forked worker inherits and must not hold."""
     libraries: ThreadpoolController | None
     """The numerical libraries that a forked worker inherits; None for others."""

@@ -165,8 +165,10 @@ class Arena:
         return slot
 
     def give_back(self, slot: Slot) -> None:
-        """Take back a slot that no batch lies in; safe in any thread."""
-        self._free[slot.user].append(slot)
+        """Take back a slot that no batch lies in; safe in any thread, and when closed."""
+        free = self._free.get(slot.user)
+        if free is not None:
+            free.append(slot)
 
     def lease(self, slot: Slot) -> Lease:
         """Return a buffer over a lent slot that gives the slot back when it is gone."""
