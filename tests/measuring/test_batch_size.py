@@ -208,6 +208,62 @@ def test_everything_is_as_it_was_before_an_error():
     check_alike(before, training.state())
 
 
+class Counting(torch.nn.Module):
+    """Keeps books of what it has seen."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 4)
+        self.num_calls = 0
+        self.sizes = [0]
+
+    def forward(self, rows):
+        self.num_calls += 1
+        self.sizes.append(len(rows))
+        self.latest = rows
+        self.double()
+        return self.layer(rows.double())
+
+
+def test_what_a_model_notes_of_itself_is_as_it_was():
+    model = Counting()
+    sizes, weight = model.sizes, model.layer.weight
+    before = weight.clone()
+
+    find_batch_size(lambda size: model(torch.ones(size, 4)), keep=[model], largest=8)
+
+    assert model.num_calls == 0
+    assert model.sizes is sizes == [0]
+    assert not hasattr(model, "latest")
+    assert model.layer.weight is weight
+    assert torch.equal(weight, before)
+
+
+def test_an_optimizer_has_its_own_groups_again_where_a_step_adds_one():
+    model = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+
+    def step(size):
+        if size == 1 and len(optimizer.param_groups) == 1:
+            optimizer.add_param_group({"params": [torch.nn.Parameter(torch.ones(1))]})
+
+    find_batch_size(step, keep=[model, optimizer], largest=4)
+
+    assert [len(group["params"]) for group in optimizer.param_groups] == [2]
+
+
+def test_a_lazy_model_that_has_not_run_is_refused():
+    model = torch.nn.Sequential(torch.nn.LazyLinear(2))
+
+    with pytest.raises(SettingsError, match="run the model once before"):
+        find_batch_size(lambda size: model(torch.ones(size, 4)), keep=[model], largest=4)
+
+    model(torch.ones(1, 4))
+    assert (
+        find_batch_size(lambda size: model(torch.ones(size, 4)), keep=[model], largest=4) == 4
+    )
+
+
 class Replacing(torch.nn.Module):
     """Has other tensors after each batch."""
 
