@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -18,6 +19,15 @@ def make():
 
 def make_loader():
     return DataLoader(make(), 16)
+
+class Talking(TensorDataset):
+    def __getitem__(self, index):
+        print("sample", index)
+        return super().__getitem__(index)
+
+def make_talking():
+    print("reading")
+    return Talking(torch.zeros(64, 3))
 
 def step(batch):
     time.sleep(0.001)
@@ -69,7 +79,6 @@ def test_a_loader_is_measured_as_it_is(capsys):
     [
         (["bench", "cli_bench:make", "--set", "fast"], "expected NAME=VALUE"),
         (["bench", "cli_bench:make_loader", "--set", "num_workers=1"], "--set needs a dataset"),
-        (["bench", "cli_bench:make", "--rounds=0"], "There must be a round"),
         (["bench", "cli_bench:make", "--set", "workers=ants"], "ants"),
         (["bench", "cli_bench:make", "--set", "nosuch=1"], "has no option nosuch"),
         (["profile", "cli_bench:nosuch"], "cannot be imported"),
@@ -158,3 +167,33 @@ def test_a_reader_that_has_enough_is_no_error():
     assert done.stdout.splitlines()[0] == "_fastloader() {"
     assert done.stdout.splitlines()[1] in {"0", "141"}  # it may have been quicker
     assert not done.stderr
+
+
+@pytest.mark.multiprocess
+def test_json_is_alone_on_standard_output_whatever_code_of_the_user_prints():
+    workers = ["--set=num_workers=0", "--set=num_workers=1", "--set=num_workers=1"]
+    workers[-1] += ",multiprocessing_context=spawn"
+    command = [sys.executable, "-m", "fastloader", "bench", "cli_bench:make_talking", "--json"]
+
+    done = subprocess.run(
+        [*command, *QUICK, *workers], capture_output=True, text=True, check=True
+    )
+
+    assert len(json.loads(done.stdout)["loaders"]) == 3
+    assert done.stderr.startswith("reading\n")
+    assert "sample 63" in done.stderr
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
+@pytest.mark.parametrize("options", [[], ["--json"]], ids=["text", "json"])
+def test_a_result_that_cannot_be_written_is_one_line(options):
+    command = [sys.executable, "-m", "fastloader", "doctor", *options]
+
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            command, stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+
+    assert done.returncode == 1
+    assert done.stderr.startswith("fastloader: the result cannot be written: ")
+    assert len(done.stderr.splitlines()) == 1

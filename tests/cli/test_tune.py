@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+from importlib.metadata import version
 
 import pytest
 
@@ -151,6 +152,26 @@ def test_zsh_uses_the_script_of_bash(capsys):
     zsh = json.loads(capsys.readouterr().out)["script"]
     assert zsh.endswith(bash)
     assert zsh.startswith("autoload")
+
+
+def test_fish_has_a_script_of_its_own(capsys):
+    main(["completion", "fish"])
+
+    script = capsys.readouterr().out
+    assert 'complete -c fastloader -f -n __fish_use_subcommand -a "doctor tune' in script
+    of_tune = next(line for line in script.splitlines() if "subcommand_from tune" in line)
+    assert "-l batch-size" in of_tune
+    assert "-s h" in of_tune
+    if shutil.which("fish") is not None:
+        subprocess.run(["fish", "--no-execute", "-c", script], check=True)
+
+
+def test_the_version_is_told(capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.strip() == version("fastloader")
 
 
 @pytest.mark.multiprocess

@@ -38,7 +38,7 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     parser.add_argument(
         "--seconds", type=duration, default=5.0, help="for each setting, in all; default: 5"
     )
-    parser.add_argument("--rounds", type=int, default=3, metavar="N", help="default: 3")
+    parser.add_argument("--rounds", type=count, default=3, metavar="N", help="default: 3")
     parser.add_argument("--plot", metavar="FILE.png", help="draw the rates")
     parser.add_argument("--quiet", action="store_true", help="show no progress bar")
     return parser

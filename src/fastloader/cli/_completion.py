@@ -24,6 +24,14 @@ _fastloader() {{
 complete -o filenames -F _fastloader fastloader
 """
 
+_CASE = '    {name}) options="{words}" ;;'
+
+_FISH = """\
+complete -c fastloader -f -n __fish_use_subcommand -a "{commands}"
+{cases}
+"""
+_FISH_CASE = 'complete -c fastloader -F -n "__fish_seen_subcommand_from {name}" {words}'
+
 _ZSH = "autoload -U +X bashcompinit && bashcompinit\n"
 
 
@@ -38,21 +46,24 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         help="print a script for the completion of a shell",
         description=(
             "Print a script that lets a shell complete commands and options. In ~/.bashrc or "
-            '~/.zshrc: eval "$(fastloader completion bash)".'
+            '~/.zshrc: eval "$(fastloader completion bash)"; in config.fish: fastloader completion fish '
+            "| source."
         ),
     )
-    parser.add_argument("shell", choices=("bash", "zsh"))
+    parser.add_argument("shell", choices=("bash", "fish", "zsh"))
     return parser
 
 
 def run(arguments: argparse.Namespace) -> Report:
     """Write the script."""
     commands = _commands(arguments.parser)
+    is_fish = arguments.shell == "fish"
+    case, form = (_FISH_CASE, _as_fish_has_it) if is_fish else (_CASE, str)
     cases = "\n".join(
-        f'    {name}) options="{" ".join(_words(parser))}" ;;'
+        case.format(name=name, words=" ".join(map(form, _words(parser))))
         for name, parser in commands.items()
     )
-    script = _SCRIPT.format(cases=cases, commands=" ".join(commands))
+    script = (_FISH if is_fish else _SCRIPT).format(cases=cases, commands=" ".join(commands))
     if arguments.shell == "zsh":
         script = _ZSH + script
     return Report(script.rstrip(), {"shell": arguments.shell, "script": script})
@@ -73,3 +84,9 @@ def _words(parser: argparse.ArgumentParser) -> list[str]:
     for action in parser._actions:  # noqa: SLF001
         words += action.option_strings or map(str, action.choices or ())
     return words
+
+
+def _as_fish_has_it(word: str) -> str:
+    if word.startswith("--"):
+        return f"-l {word[2:]}"
+    return f"-s {word[1:]}" if word.startswith("-") else f"-a {word}"

@@ -4,7 +4,9 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext, redirect_stdout
+from importlib.metadata import version
 
 from fastloader.cli import _bench, _completion, _convert, _doctor, _profile, _tune
 from fastloader.cli._show import show
@@ -28,6 +30,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="fastloader", description="Fast data loading for PyTorch."
     )
+    parser.add_argument("--version", action="version", version=version("fastloader"))
     subparsers = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for command in _COMMANDS:
         subparser = command.add_parser(subparsers)
@@ -45,7 +48,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = make_parser()
     parsed = parser.parse_args(arguments)
     try:
-        report = parsed.run(parsed)
+        with _prints_to_errors() if parsed.json else nullcontext():
+            report = parsed.run(parsed)
     except FastLoaderError as error:
         print(f"fastloader: {error}", file=sys.stderr)
         if parsed.json:
@@ -64,11 +68,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
         else:
             show(report)
         sys.stdout.flush()
-    except BrokenPipeError:
-        # Whoever reads has enough. The interpreter must not try to write the rest at its end.
+    except OSError as error:
+        # The interpreter must not try to write the rest at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return CUT_OFF
+        if isinstance(error, BrokenPipeError):
+            return CUT_OFF  # whoever reads has enough
+        print(f"fastloader: the result cannot be written: {error}", file=sys.stderr)
+        return FAILED
     return int(report.exit_code)
+
+
+@contextmanager
+def _prints_to_errors() -> Iterator[None]:
+    """Let standard output be for the result alone: what code of the user prints goes to the errors.
+
+    That of workers, which inherit the descriptor, too.
+    """
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
 
 
 def _print_error(error: Exception) -> None:
