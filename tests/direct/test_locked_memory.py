@@ -144,18 +144,49 @@ def test_a_fork_finds_it_unlocked_and_later_it_is_locked_again(cuda):
     assert memory.is_locked
 
 
-def test_it_is_given_up_where_processes_fork_again_and_again(cuda):
+@pytest.mark.parametrize(
+    ("seconds_between", "num_locked"), [(1.9, 3), (2.1, 6)], ids=["often", "seldom"]
+)
+def test_it_is_given_up_only_where_processes_fork_again_and_again(
+    cuda, monkeypatch, seconds_between, num_locked
+):
+    clock, register, sizes = {"now": 0.0}, cuda.cudaHostRegister, []
+    monkeypatch.setattr(module.time, "monotonic", lambda: clock["now"])
+
+    def register_slowly(*arguments):
+        clock["now"] += 0.1
+        sizes.append(arguments[1])
+        return register(*arguments)
+
+    monkeypatch.setattr(cuda, "cudaHostRegister", register_slowly)
     memory = locked_memory(data(), DEVICE)
 
-    for _ in range(5):
+    for _ in range(6):
         memory.lock_behind()
-        if memory._thread is not None:
-            memory._thread.join()
+        memory._thread.join()
+        clock["now"] += seconds_between
         memory.pause()
         memory.go_on()
 
-    assert memory._num_tries == 3
+    assert len(sizes) == num_locked
     assert not memory.is_locked
+
+
+def test_what_cannot_be_locked_is_not_tried_for_ever(cuda, monkeypatch):
+    tries = []
+
+    def refuse(*_arguments):
+        tries.append(None)
+        raise module.CudaCallError
+
+    monkeypatch.setattr(cuda, "cudaHostRegister", refuse)
+    memory = locked_memory(data(), DEVICE)
+
+    for _ in range(6):
+        memory.lock_behind()
+        memory._thread.join()
+
+    assert len(tries) == 3
 
 
 def test_it_is_unlocked_before_its_pages_are_replaced(cuda):

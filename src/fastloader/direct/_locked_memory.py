@@ -4,6 +4,7 @@ import contextlib
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 from weakref import WeakValueDictionary
@@ -21,8 +22,12 @@ from fastloader.machine._machine import read_machine
 __all__ = ["LockedMemory", "locked_memory", "unlock_memory"]
 
 _PORTABLE = 1  # cudaHostRegisterPortable: for all devices
-_MOST_TRIES = 3
-"""To lock it: somebody who forks before each epoch would have it done each time for nothing."""
+_MOST_VAIN = 3
+"""Times that it was locked for too short a time: somebody who forks before each epoch would have it done for
+nothing."""
+
+_WORTH = 20
+"""Times as long as locking took that memory should stay locked."""
 
 
 class LockedMemory:
@@ -56,7 +61,8 @@ class LockedMemory:
         self._device = device
         self._lock = threading.RLock()
         self._thread: threading.Thread | None = None
-        self._num_tries = 0
+        self._num_vain = 0
+        self._lock_seconds = self._locked_at = 0.0
         self._events: dict[int, Any] = {}
         # Of its first byte alone a neighbour in the same page would tell.
         places = (0, len(whole) // 2, len(whole) - 1)
@@ -72,9 +78,8 @@ class LockedMemory:
         if self._thread is not None and self._thread.is_alive():
             return  # and has the lock
         with self._lock:
-            if self.is_locked or self._num_tries == _MOST_TRIES:
+            if self.is_locked or self._num_vain == _MOST_VAIN:
                 return
-            self._num_tries += 1
             self._thread = threading.Thread(target=self.lock, name="fastloader-lock")
             self._thread.start()
 
@@ -83,11 +88,16 @@ class LockedMemory:
         with self._lock:
             if self.is_locked:
                 return
+            began = time.monotonic()
             try:
                 with uncaptured(), torch.cuda.device(self._device):
                     self._lock_here()
             except (CudaCallError, torch.cuda.CudaError) as error:
                 self.obstacle = f"CUDA does not allow it: {error}"
+            if not self.is_locked:
+                self._num_vain += 1
+            self._locked_at = time.monotonic()
+            self._lock_seconds = self._locked_at - began
 
     def copy_rows(
         self,
@@ -117,7 +127,7 @@ class LockedMemory:
                 read_rows(rows, stride_bytes, on_device, target, stream)
             except CudaCallError as error:
                 self._unlock()
-                self._num_tries, self.obstacle = _MOST_TRIES, str(error)
+                self._num_vain, self.obstacle = _MOST_VAIN, str(error)
                 return False
             handle = stream.cuda_stream
             if handle not in self._events:
@@ -134,6 +144,9 @@ class LockedMemory:
         """Unlock what a child would get a copy of; nobody can lock it until `go_on`."""
         self._lock.acquire()
         if self._is_copied_by_fork:
+            if self.is_locked:
+                is_vain = time.monotonic() - self._locked_at < _WORTH * self._lock_seconds
+                self._num_vain += is_vain
             self._unlock()
 
     def go_on(self) -> None:
