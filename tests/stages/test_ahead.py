@@ -1,5 +1,6 @@
 """A thread makes batches ahead, in order, and ends when it is told to."""
 
+import signal
 import threading
 import time
 
@@ -98,6 +99,53 @@ def test_errors_come_at_their_batches_and_the_rest_after_them(keeper):
     assert found == [1, "label", "label", 4, "label", 6, 7, 8]
     assert all_of(stream) == []
     stream.close()
+
+
+def test_who_interrupts_the_waiting_gets_the_batch_afterwards(keeper):
+    class Slow(Counted):
+        def __next__(self):
+            may_go_on.wait()
+            return super().__next__()
+
+    may_go_on = threading.Event()
+    stream = AheadStream(Slow(3), 2, Standby(keeper))
+    main = threading.main_thread().ident
+    interrupt = threading.Timer(0.05, signal.pthread_kill, (main, signal.SIGINT))
+    interrupt.start()
+
+    with pytest.raises(KeyboardInterrupt):
+        next(stream)
+    interrupt.join()
+    may_go_on.set()
+
+    assert all_of(stream) == [1, 2, 3]
+    stream.close()
+
+
+@pytest.mark.parametrize("place", ["thread", "crew"])
+@pytest.mark.parametrize("is_last", [False, True], ids=["kept", "last"])
+def test_the_garbage_collector_may_close_it_in_one_of_its_own_threads(keeper, place, is_last):
+    class Closing(Counted):
+        def __next__(self):
+            if place == "thread":
+                stream.close()
+            else:
+                standby.crew.do([stream.close, lambda: time.sleep(0.1)])
+            return super().__next__()
+
+    source = Closing(20)
+    standby = keeper.lend()
+    standby.crew.num_threads = 2
+    standby.crew.do([lambda: time.sleep(0.01)] * 3)  # starts its threads
+    stream = None
+    if is_last:
+        keeper.close()
+    standby.executor.submit(wait_for, lambda: stream is not None)
+    stream = AheadStream(source, 2, standby)
+
+    wait_for(lambda: source.is_closed)
+
+    assert source.num_made <= 1
 
 
 def wait_for(is_so):

@@ -30,6 +30,7 @@ class AheadStream:
         self._ahead: deque[Future[list[Batch]]] = deque()
         self._is_ended = False
         self._is_first = True
+        self._is_closed = False
         self._num_missing = depth - 1
         self._ask()
 
@@ -43,6 +44,7 @@ class AheadStream:
             self.go_on()
         self._is_first = False
         while self._ahead:
+            self._ahead[0].exception()  # waits: what interrupts this loses no batch
             next_one = self._ahead.popleft()
             self._num_missing += 1
             if made := next_one.result():
@@ -83,10 +85,23 @@ class AheadStream:
         )
 
     def close(self) -> None:
-        """Cancel what has not begun and wait for what has."""
+        """Cancel what has not begun and wait for what has.
+
+        One of the threads itself, if the garbage collector calls this there, leaves it to come after
+        what it is at.
+        """
+        if self._is_closed:
+            return
+        self._is_closed = True
         for one in self._ahead:
             one.cancel()
+        if self._standby.is_here():
+            self._standby.executor.submit(self._finish)
+            return
         wait(self._ahead)
+        self._finish()
+
+    def _finish(self) -> None:
         self._ahead.clear()
         self._source.close()
         self._standby.give_back()

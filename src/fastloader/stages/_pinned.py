@@ -1,5 +1,6 @@
 """Copies batches into page-locked memory, one ahead of the consumer."""
 
+import threading
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
@@ -29,6 +30,7 @@ class PinnedStream:
     def __init__(self, source: BatchStream) -> None:
         self._source = source
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="fastloader-pin")
+        self._ident: int | None = None
         self._device = torch.accelerator.current_device_index()
         self._waiting: deque[Future[Batch]] = deque()
 
@@ -37,6 +39,7 @@ class PinnedStream:
         self._fill()
         if not self._waiting:
             self._waiting.append(self._executor.submit(self._pin, next(self._source)))
+        self._waiting[0].exception()  # waits: what interrupts this loses no batch
         batch = self._waiting.popleft().result()
         self._fill()
         return batch
@@ -59,7 +62,9 @@ class PinnedStream:
 
     def close(self) -> None:
         """End the thread and cancel what is under way."""
-        self._executor.shutdown(wait=True, cancel_futures=True)
+        # The garbage collector may call this in that very thread.
+        is_here = threading.get_ident() == self._ident
+        self._executor.shutdown(wait=not is_here, cancel_futures=True)
         self._waiting.clear()
         self._source.close()
 
@@ -75,6 +80,7 @@ class PinnedStream:
             self._waiting.append(failed)
 
     def _pin(self, batch: Batch) -> Batch:
+        self._ident = threading.get_ident()
         torch.accelerator.set_device_index(self._device)  # of this thread
         return map_tensors(batch, torch.Tensor.pin_memory, _pin_by_itself)
 

@@ -55,6 +55,10 @@ class Crew:
             if error is not None:
                 raise error
 
+    def is_here(self) -> bool:
+        """Tell whether the caller is one of the threads."""
+        return threading.current_thread() in self._threads
+
     def close(self) -> None:
         """End the threads; harmless when repeated."""
         threads, self._threads = self._threads, []
@@ -62,6 +66,8 @@ class Crew:
             return
         for _ in threads:
             self._jobs.put(None)
+        if threading.current_thread() in threads:  # as the garbage collector may be
+            return
         for thread in threads:
             thread.join()
 

@@ -22,21 +22,32 @@ class Standby:
         # Torch's threads wait for each other: with one on the core of the training loop, or of
         # whoever waits for copies, a gather takes up to thirty times as long.
         most = max(1, self.num_threads - max(1, self.num_threads // 4))
-        self.executor = ThreadPoolExecutor(
-            1, "fastloader-ahead", initializer=limit_openmp, initargs=(most,)
-        )
+        self._most = most
+        self._ident: int | None = None
+        self.executor = ThreadPoolExecutor(1, "fastloader-ahead", initializer=self._begin)
         """The thread."""
         self.crew = Crew(most - 1)
         """To be used in that thread."""
+
+    def is_here(self) -> bool:
+        """Tell whether the caller is one of these threads.
+
+        The garbage collector runs in any thread, and may end there what belongs to these.
+        """
+        return threading.get_ident() == self._ident or self.crew.is_here()
 
     def give_back(self) -> None:
         """Let the next pass have the threads, which must be idle."""
         self._keeper.take_back(self)
 
     def end(self) -> None:
-        """End the threads; harmless when repeated."""
-        self.executor.shutdown()
+        """End the threads, which cannot wait for themselves; harmless when repeated."""
+        self.executor.shutdown(wait=not self.is_here())
         self.crew.close()
+
+    def _begin(self) -> None:
+        self._ident = threading.get_ident()
+        limit_openmp(self._most)
 
 
 class StandbyKeeper:

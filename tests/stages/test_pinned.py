@@ -1,0 +1,83 @@
+"""Batches are pinned by a thread, which ends with the stream."""
+
+import threading
+import time
+from collections import deque
+
+import pytest
+import torch
+
+from fastloader.stages import PinnedStream
+
+pytestmark = pytest.mark.usefixtures("no_leaks")
+
+
+class Source:
+    """Gives tensors of one number each."""
+
+    def __init__(self, count):
+        self.numbers = deque(range(count))
+        self.is_closed = False
+
+    def __next__(self):
+        if not self.numbers:
+            raise StopIteration
+        return torch.tensor([self.numbers.popleft()])
+
+    def next_if_ready(self):
+        return [next(self)] if self.numbers else []
+
+    def close(self):
+        self.is_closed = True
+
+
+@pytest.fixture
+def pinned_by(monkeypatch):
+    """Let memory be pinned where there is nothing to pin it for; collects the threads that do."""
+    threads = set()
+
+    def pin(tensor):
+        threads.add(threading.get_ident())
+        return tensor
+
+    monkeypatch.setattr(torch.accelerator, "current_device_index", lambda: 0)
+    monkeypatch.setattr(torch.accelerator, "set_device_index", lambda _index: None)
+    monkeypatch.setattr(torch.Tensor, "pin_memory", pin)
+    return threads
+
+
+def test_batches_come_in_order_from_one_other_thread(pinned_by):
+    source = Source(9)
+    stream = PinnedStream(source)
+
+    found = [next(stream).item() for _ in range(9)]
+    with pytest.raises(StopIteration):
+        next(stream)
+    stream.close()
+
+    assert found == list(range(9))
+    assert len(pinned_by) == 1
+    assert threading.get_ident() not in pinned_by
+    assert source.is_closed
+
+
+def test_the_garbage_collector_may_close_it_in_its_own_thread(pinned_by, monkeypatch):
+    source = Source(1)
+    stream = PinnedStream(source)
+    errors = []
+
+    def closing(tensor):
+        try:
+            stream.close()
+        except RuntimeError as error:
+            errors.append(error)
+        return tensor
+
+    monkeypatch.setattr(torch.Tensor, "pin_memory", closing)
+    stream.next_if_ready()  # begins
+    deadline = time.monotonic() + 10
+    while not source.is_closed:
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+    assert not errors
