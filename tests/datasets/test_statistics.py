@@ -500,6 +500,25 @@ def test_json_keeps_every_bit(images):
     assert ChannelStatistics.from_json(statistics.to_json()) == statistics
 
 
+@pytest.mark.parametrize("key", ["count", "mean", "std"])
+@pytest.mark.parametrize(
+    "value", [[1.0, 2.0], [1.0], [], None, "abc", ["a", "b"], [-4, -4], [[1.0, 2.0]]], ids=repr
+)
+def test_json_that_was_changed_by_hand_is_refused(key, value):
+    images = np.arange(16, dtype=np.uint16).reshape(2, 2, 2, 2)
+    document = json.loads(ChannelStatistics.of_images(images).to_json())
+
+    with pytest.raises(StatisticsError, match=r"count, mean, std .* changed by hand"):
+        ChannelStatistics.from_json(json.dumps({**document, key: value}))
+
+
+def test_a_loader_is_no_dataset():
+    loader = DataLoader(torch.rand(4, 3, 8, 8))
+
+    with pytest.raises(StatisticsError, match="DataLoader: give its dataset"):
+        ChannelStatistics.of(loader)
+
+
 def test_json_says_what_it_is_of():
     images = [np.zeros((2, 3, 4), np.uint8)] * 5
 

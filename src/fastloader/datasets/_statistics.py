@@ -9,7 +9,7 @@ from typing import Any, Self, TypeAlias, cast
 
 import numpy as np
 import torch.distributed
-from torch.utils.data import IterableDataset
+from torch.utils.data import DataLoader, IterableDataset
 from tqdm import tqdm
 
 from fastloader.datasets._fields import Field
@@ -33,6 +33,7 @@ _Loader: TypeAlias = Callable[..., Iterable[Any]]
 
 _SCHEMA = "fastloader.channel_statistics"
 _VERSION = 1
+_SHOWN = ("count", "mean", "std")  # in JSON for readers, who may change them
 _PROGRESS_DELAY_SECONDS = 2.0
 
 
@@ -124,6 +125,11 @@ class ChannelStatistics:
         Raises:
             StatisticsError: If there are no pixels, or they cannot be used.
         """
+        if isinstance(dataset, DataLoader):
+            raise StatisticsError(
+                f"Expected a dataset, but got a {type(dataset).__name__}: give its dataset, and "
+                "say by loader= what to read with."
+            )
         find_reader = partial(
             PixelReader.for_samples_like,
             field=field,
@@ -250,9 +256,7 @@ class ChannelStatistics:
             "version": _VERSION,
             "fingerprint": self.fingerprint,
             "channel_axis": self.channel_axis,
-            "count": self.count.tolist(),  # these three for readers
-            "mean": self.mean.tolist(),
-            "std": self.std.tolist(),
+            **{key: getattr(self, key).tolist() for key in _SHOWN},
             "moments": asdict(self.moments),
         }
         return json.dumps(document, indent=2) + "\n"
@@ -265,7 +269,7 @@ class ChannelStatistics:
             text: JSON.
 
         Raises:
-            StatisticsError: If it is something else, or of a later version.
+            StatisticsError: If it is something else, of a later version, or changed by hand.
         """
         try:
             document = json.loads(text)
@@ -273,6 +277,7 @@ class ChannelStatistics:
             axis, name, moments = (
                 document[key] for key in ("channel_axis", "fingerprint", "moments")
             )
+            shown = [document[key] for key in _SHOWN]
         except (KeyError, TypeError, ValueError) as error:
             raise StatisticsError(
                 f"Expected channel statistics in JSON, but they cannot be read: {error!r}."
@@ -283,7 +288,13 @@ class ChannelStatistics:
             raise StatisticsError(f"Expected an axis from 0 or null, but got {axis!r}.")
         if not (name is None or isinstance(name, str)):
             raise StatisticsError(f"Expected a fingerprint or null, but got {name!r}.")
-        return cls(moments_from_dict(moments), axis, name)
+        statistics = cls(moments_from_dict(moments), axis, name)
+        if not all(map(_is_close, shown, (getattr(statistics, key) for key in _SHOWN))):
+            raise StatisticsError(
+                f"Expected {', '.join(_SHOWN)} that are those of the moments, but got {shown}: "
+                "the file was changed by hand. Take them anew with ChannelStatistics.of."
+            )
+        return statistics
 
     def save(self, path: str | Path) -> None:
         """Write `to_json` to a file.
@@ -309,6 +320,14 @@ class ChannelStatistics:
         if dataset is not None:
             statistics.check(dataset, field=field)
         return statistics
+
+
+def _is_close(shown: Any, values: "np.ndarray[Any, Any]") -> bool:
+    """Return whether numbers in JSON are those values, but for rounding."""
+    are_numbers = isinstance(shown, list) and all(type(each) in {int, float} for each in shown)
+    if not are_numbers or len(shown) != len(values):
+        return False
+    return np.allclose(shown, values, rtol=1e-9, atol=0.0)
 
 
 def _with_pixels(moments: Moments) -> Moments:
