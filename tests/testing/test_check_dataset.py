@@ -96,6 +96,38 @@ class WrongBatch(Good):
         return {"image": images, "name": [self[index]["name"] for index in indices]}
 
 
+class NewBatch(Good):
+    """Says that its batches are new, as they are."""
+
+    makes_new_batches = True
+    images = torch.arange(400.0).reshape(100, 4)
+
+    def __getitem__(self, index):
+        return {"image": self.images[index], "same": self.images[index]}
+
+    def get_batch(self, indices):
+        rows = list(indices)
+        return {"image": self.images[rows], "same": self.images[rows]}
+
+
+class ViewBatch(NewBatch):
+    """Hands out its own memory where it can."""
+
+    def get_batch(self, indices):
+        rows = list(indices)
+        if rows == list(range(len(rows))):
+            return {"image": self.images[: len(rows)], "same": self.images[rows]}
+        return super().get_batch(rows)
+
+
+class TwiceTheSame(NewBatch):
+    """Two fields that share memory."""
+
+    def get_batch(self, indices):
+        images = self.images[list(indices)]
+        return {"image": images, "same": images}
+
+
 class WrongItems(Good):
     def __getitems__(self, indices):
         return [self[index] for index in sorted(indices)]
@@ -223,6 +255,13 @@ def test_a_batch_that_differs_is_found():
     report = check_dataset(WrongBatch())
 
     assert "in get_batch, ['image'] differs in 1 of" in failed(report)["batch equals samples"]
+
+
+def test_batches_in_memory_of_their_own_are_told_from_others_that_claim_to_be():
+    assert check_dataset(NewBatch()).ok
+    for dataset in (ViewBatch(), TwiceTheSame()):
+        message = failed(check_dataset(dataset))["batch equals samples"]
+        assert "makes_new_batches = True" in message
 
 
 def test_getitems_in_another_order_is_found():

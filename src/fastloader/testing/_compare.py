@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-__all__ = ["difference", "num_bytes"]
+__all__ = ["difference", "memory_of", "num_bytes"]
 
 
 def difference(expected: Any, found: Any, path: str = "") -> str | None:
@@ -49,6 +49,17 @@ def num_bytes(value: Any) -> int:
     if isinstance(value, str | bytes):
         return len(value)
     return sum(map(num_bytes, (_parts(value) or {}).values()))
+
+
+def memory_of(value: Any) -> list[int]:
+    """Return where the memory of each tensor in a batch begins; of views that of the whole.
+
+    Args:
+        value: A batch, or any part of one.
+    """
+    if isinstance(value, torch.Tensor) and _is_plain_array(value):
+        return [value.untyped_storage().data_ptr()] if value.numel() else []
+    return [where for part in (_parts(value) or {}).values() for where in memory_of(part)]
 
 
 def _is_plain_array(value: Any) -> bool:

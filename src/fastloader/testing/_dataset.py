@@ -15,10 +15,11 @@ from torch.utils.data import Dataset, IterableDataset, Subset, default_collate
 
 from fastloader._loader import FastLoader
 from fastloader.datasets._batched import as_batched
+from fastloader.datasets._wrapper import makes_new_batches
 from fastloader.errors import SettingsError
 from fastloader.pickling._pickling import dumps_for_worker, loads_from_parent
 from fastloader.randomness._seeding import DrawScope, draw_scope, seed_global_generators
-from fastloader.testing._compare import difference, num_bytes
+from fastloader.testing._compare import difference, memory_of, num_bytes
 from fastloader.testing._race import NUM_THREADS, race
 from fastloader.testing._report import (
     Check,
@@ -27,6 +28,7 @@ from fastloader.testing._report import (
     SkippedError,
     run_check,
 )
+from fastloader.typing import BatchedDataset
 
 __all__ = ["check_dataset", "check_threads"]
 
@@ -50,7 +52,8 @@ def check_dataset(
 
     - whether it can be pickled, or which attribute cannot;
     - whether a sample is the same when it is read again, and by a copy, from the same seeds;
-    - whether batches (`get_batch`, ``__getitems__``) equal the samples bit for bit;
+    - whether batches (`get_batch`, ``__getitems__``) equal the samples bit for bit, and lie in
+      memory of their own where the class says so (``makes_new_batches``);
     - whether 0, 1 and 2 workers give the same rows, or, of a stream, no row twice;
     - how much the memory of a worker grows with each epoch;
     - what a sample costs.
@@ -171,6 +174,8 @@ class _Subject:
         with draw_scope(_SCOPE):
             if batched is not None:
                 _expect(default_collate(samples), batched.get_batch(indices), "in get_batch")
+                if makes_new_batches(batched):
+                    _expect_new(batched, len(self._indices))
                 ways.append("get_batch")
             if read_many is not None:
                 _expect(samples, read_many(indices), "in __getitems__")
@@ -304,6 +309,22 @@ def _expect(expected: Any, found: Any, where: str) -> None:
     told = difference(expected, found)
     if told is not None:
         raise FailedError(f"{where}, {told}")
+
+
+def _expect_new(batched: BatchedDataset, size: int) -> None:
+    """Check that batches lie in memory of their own, as their class says.
+
+    Raises:
+        FailedError: If they do not.
+    """
+    # Rows that follow each other, which a view would be enough for; both batches are alive.
+    batches = [batched.get_batch(range(size)) for _ in range(2)]
+    memory = memory_of(batches)
+    if len(set(memory)) < len(memory):
+        raise FailedError(
+            "get_batch hands out memory that something else refers to, but its class says "
+            "makes_new_batches = True"
+        )
 
 
 def _repeats(rows: Sequence[Any]) -> int:
