@@ -249,12 +249,13 @@ FLOATS = hnp.arrays(
 
 @given(images=FLOATS, cut=st.integers(1, 11))
 def test_parts_of_floats_merged_are_the_whole_but_for_rounding(images, cut):
+    scale = np.abs(images).max()
+    assume(scale == 0 or scale > 1e-140)  # squares of less have few digits, also in numpy.std
     parts = np.split(images, [min(cut, len(images) - 1)])
     first, second = (ChannelStatistics.of_images(part, channel_axis=0) for part in parts)
 
     merged, whole = first.merge(second), ChannelStatistics.of_images(images, channel_axis=0)
 
-    scale = np.abs(images).max()
     np.testing.assert_allclose(merged.mean, whole.mean, rtol=1e-12, atol=1e-14 * scale)
     np.testing.assert_allclose(merged.std, whole.std, rtol=1e-12, atol=1e-14 * scale)
 
