@@ -137,13 +137,25 @@ def test_options_reach_the_loaders_they_are_for():
         (0.5, 0.5),
         batch_size=2,
         num_workers=0,
-        train_options={"collate_fn": sum},
+        train_options={"collate_fn": sum, "batch_size": 3},
         evaluation_options={"batch_size": 5},
     )
 
     assert loaders.train.collate_fn is sum
+    assert loaders.train.batch_size == 3
     assert loaders.validation.batch_size == 5
     assert loaders.validation.num_workers == 0
+
+
+@pytest.mark.parametrize("name", ["train_view", "evaluation_view"])
+@pytest.mark.parametrize(
+    ("view", "message"),
+    [(RandomFlip(), "for instance lambda part"), (3, "for instance"), (print, "returned None")],
+    ids=["transform", "number", "nothing"],
+)
+def test_a_view_that_makes_no_dataset_is_refused(name, view, message):
+    with pytest.raises(SettingsError, match=f"{name} .*{message}"):
+        create_loaders(range(20), (0.5, 0.5), **{name: view})
 
 
 def test_groups_and_labels_are_respected():

@@ -10,6 +10,7 @@ from fastloader._loader import FastLoader
 from fastloader.datasets._split import split
 from fastloader.errors import SettingsError
 from fastloader.inspection._live import is_training
+from fastloader.transforms import Transform
 
 __all__ = ["Loaders", "create_loaders", "evaluation_loader", "train_loader"]
 
@@ -120,16 +121,35 @@ def create_loaders(
             "fractions are those of training and validation, and perhaps test, but got "
             f"{list(fractions)}."
         )
+    options = {"batch_size": batch_size, **options}
     training = train_loader(
-        part if train_view is None else train_view(part),
-        batch_size,
+        _seen("train_view", train_view, part),
         **{"seed": seed, "drop_last": drop_last, **options, **(train_options or {})},
     )
     evaluations = [
         evaluation_loader(
-            part if evaluation_view is None else evaluation_view(part),
-            **{"batch_size": batch_size, **options, **(evaluation_options or {})},
+            _seen("evaluation_view", evaluation_view, part),
+            **{**options, **(evaluation_options or {})},
         )
         for part in others
     ]
     return Loaders(training, evaluations[0], evaluations[1] if len(evaluations) > 1 else None)
+
+
+def _seen(name: str, view: Callable[[Any], Any] | None, part: Any) -> Any:
+    """Return a part of the dataset as a loader is to see it.
+
+    Raises:
+        SettingsError: If the view takes or returns something else than a dataset.
+    """
+    if view is None:
+        return part
+    if not callable(view) or isinstance(view, Transform):
+        raise SettingsError(
+            f"{name} takes a part of the dataset and returns a dataset, but got {view!r}: for "
+            "instance lambda part: Augment(part, RandomFlip())."
+        )
+    seen = view(part)
+    if seen is None:
+        raise SettingsError(f"{name} must return a dataset, but returned None.")
+    return seen
