@@ -144,7 +144,7 @@ def _seen(name: str, view: Callable[[Any], Any] | None, part: Any) -> Any:
     """
     if view is None:
         return part
-    if not callable(view) or isinstance(view, Transform):
+    if isinstance(view, Transform):
         raise SettingsError(
             f"{name} takes a part of the dataset and returns a dataset, but got {view!r}: for "
             "instance lambda part: Augment(part, RandomFlip())."
