@@ -13,6 +13,7 @@ from fastloader._torch_internals import (
     batches_under_way,
     collate,
     default_collate_fn_map,
+    draws_on_cpu_by_default,
     forget_scaled_step,
     index_sampler,
     reads_otherwise,
@@ -182,3 +183,17 @@ def test_torchs_iterators_tell_what_their_workers_have_under_way():
     assert len(list(iterator)) == 19
     assert batches_under_way(iterator) == (0, 0)
     assert batches_under_way(iter(DataLoader(range(4)))) == (0, 0)
+
+
+def test_the_default_device_is_known_without_asking_torch_for_it():
+    assert draws_on_cpu_by_default()
+    with torch.device("meta"):
+        assert not draws_on_cpu_by_default()
+        with torch.device("cpu"):
+            assert draws_on_cpu_by_default()
+    torch.set_default_device("meta")
+    try:
+        assert not draws_on_cpu_by_default()
+    finally:
+        torch.set_default_device(None)
+    assert draws_on_cpu_by_default()

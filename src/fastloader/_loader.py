@@ -18,6 +18,7 @@ from fastloader.epochs._epoch import EpochOpener
 from fastloader.epochs._epochs import Epochs
 from fastloader.epochs._loader_facts import LoaderFacts
 from fastloader.epochs._resumable import ResumableLoader
+from fastloader.machine._control_groups import read_limits
 from fastloader.machine._machine import read_machine
 from fastloader.sampling._epoch_order import check_any_batch
 from fastloader.sampling._given_order import Distributed, GivenOrder, resolve_order
@@ -52,6 +53,8 @@ __all__ = ["FastLoader"]
 T_co = TypeVar("T_co", covariant=True)
 
 logger = logging.getLogger("fastloader")
+
+read_limits()  # with the import, which takes seconds, and not within the first epoch
 
 
 class FastLoader(ResumableLoader[T_co]):

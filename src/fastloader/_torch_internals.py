@@ -21,6 +21,7 @@ __all__ = [
     "batches_under_way",
     "collate",
     "default_collate_fn_map",
+    "draws_on_cpu_by_default",
     "forget_scaled_step",
     "index_sampler",
     "reads_otherwise",
@@ -33,6 +34,19 @@ __all__ = [
 
 BaseIterator = _BaseDataLoaderIter
 """What `iter(loader)` must be: Lightning and Composer ask for the type."""
+
+
+_count_modes: Callable[[], int] = torch._C._len_torch_function_stack  # noqa: SLF001
+
+
+def draws_on_cpu_by_default() -> bool:
+    """Tell whether torch's default device is the CPU.
+
+    Where it is another one, a mode is in force, by ``with torch.device()`` as by
+    `torch.set_default_device`. That there is none is told in a hundredth of the time that
+    `torch.get_default_device` takes, whose first call also imports a module.
+    """
+    return not _count_modes() or torch.get_default_device().type == "cpu"
 
 
 class WatchedWorkerInfo(_worker.WorkerInfo):

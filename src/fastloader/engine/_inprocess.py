@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, TypeVar
 
 from torch.utils.data import default_collate
@@ -81,7 +81,8 @@ class BatchMaker:
         self._plan = plan
         self._allocate = allocate
         self._scope = scope
-        self._isolation = BatchIsolation(scope.seed, scope.epoch, rank, habits=habits)
+        self._rank = rank
+        self._habits = habits
         self._skipped = skipped
         self._crew = crew
         self._ends_crew = ends_crew
@@ -157,10 +158,17 @@ class BatchMaker:
             if self._plan.batched is not None:
                 with working_with(self._crew):
                     return work()
-            if self._isolation.leaves_alone(number):
+            isolation = self._isolation
+            if isolation.leaves_alone(number):
                 return work()
-            with self._isolation.around(number, num_samples):
+            with isolation.around(number, num_samples):
                 return work()
+
+    @cached_property
+    def _isolation(self) -> BatchIsolation:
+        """Made when it is needed: plain code, and what makes whole batches, draws nothing."""
+        seed, epoch = self._scope.seed, self._scope.epoch
+        return BatchIsolation(seed, epoch, self._rank, habits=self._habits)
 
     def _note_skipped(self, fetcher: Fetcher) -> None:
         for skip in fetcher.skipped:

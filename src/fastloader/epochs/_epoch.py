@@ -23,6 +23,7 @@ from fastloader.engine import (
     Place,
     PlacedRun,
     Placement,
+    PoolRun,
     Run,
     RunCounters,
 )
@@ -190,7 +191,7 @@ class EpochOpener:
             num_batches = None if self.keeper.has_idle else _num_left(loader, position)
             return self._placed(epoch, maker, {}, seconds, num_batches=num_batches)
         workers, counters = self._workers_of(epoch, maker)
-        run = workers.start(epoch.begun.order.batches)
+        run = self._start(epoch, workers, epoch.begun.order.batches)
         return self._read_by(epoch, workers, counters, run, seconds)
 
     def _placed(
@@ -215,7 +216,7 @@ class EpochOpener:
             **others,
         }
         if num_workers > 0 and self._worker_runs.may_do_without(epoch.loader, epoch.device):
-            makers[Place.WORKERS] = workers.start
+            makers[Place.WORKERS] = partial(self._start, epoch, workers)
         run = PlacedRun(
             self._placement,
             epoch.begun.order.batches,
@@ -234,11 +235,16 @@ class EpochOpener:
         """Return the workers of an epoch, who are not there yet, and what takes note of them."""
         loader, plan = epoch.loader, epoch.plan
         counters = RunCounters.of_workers(self._worker_runs.most_workers(loader, plan))
-        self._end_with(loader)
         workers = self._worker_runs.of_pass(
             loader, plan, maker, epoch.begun, epoch.deliveries, epoch.device, counters
         )
         return workers, counters
+
+    def _start(
+        self, epoch: "_Opening", workers: PassWorkers, order: Iterator[Drawn]
+    ) -> PoolRun:
+        self._end_with(epoch.loader)
+        return workers.start(order)
 
     @staticmethod
     def _read_by(

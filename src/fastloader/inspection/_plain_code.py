@@ -14,7 +14,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from fastloader._torch_internals import collate, default_collate_fn_map
+from fastloader._torch_internals import (
+    collate,
+    default_collate_fn_map,
+    draws_on_cpu_by_default,
+)
 
 __all__ = ["has_plain_collate", "is_plain"]
 
@@ -131,7 +135,7 @@ def is_plain(dataset: Any) -> bool:
         or (several is not _UNKNOWN and several is not None)
         or _of_class(kind, "__getattribute__") is not _PLAIN_LOOKUP
         or type(_of_class(kind, "__dict__")) is not GetSetDescriptorType
-        or torch.get_default_device().type != "cpu"
+        or not draws_on_cpu_by_default()
     ):
         return False
     try:

@@ -3,12 +3,11 @@
 import os
 from collections.abc import Iterator
 from functools import lru_cache
-from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from fastloader.machine._system_files import read_field, read_text
 
-__all__ = ["read_free_bytes", "read_quota_cpus"]
+__all__ = ["read_free_bytes", "read_limits", "read_quota_cpus"]
 
 _NO_LIMIT = 1 << 60
 """Version 1 writes no limit as a number near 2**63."""
@@ -22,6 +21,12 @@ class _Limit(NamedTuple):
     statistics_path: str
     cache_name: str
     """Of the file pages in memory that can be given up."""
+
+
+def read_limits() -> None:
+    """Read the limits of this process now, which else its first loader does: in half a millisecond."""
+    _quota_cpus("", os.getpid())
+    _memory_limits("", os.getpid())
 
 
 def read_quota_cpus(root: str) -> float | None:
@@ -91,27 +96,53 @@ def _folders(root: str, controller: str) -> Iterator[str]:
 
     A limit of an outer group binds as well. See cgroups(7) and proc_pid_mountinfo(5).
     """
-    mounts = list(_mounts(root, controller))
+    groups, mounts = _groups_and_mounts(root, os.getpid())
+    for controllers, path in groups:
+        if controllers and controller not in controllers.split(","):
+            continue
+        for mount in mounts:
+            if mount.serves(controllers, controller):
+                # In a container the mount may start at the container's own group.
+                inside = path.removeprefix(mount.root.rstrip("/")).strip("/")
+                while inside:
+                    yield f"{root}{mount.point}/{inside}"
+                    inside = inside.rpartition("/")[0]
+                yield f"{root}{mount.point}"
+
+
+class _Mount(NamedTuple):
+    """Where control groups are to be seen."""
+
+    root: str
+    """Of what is mounted, within the hierarchy."""
+    point: str
+    options: str | None
+    """Names the controllers in version 1; None in version 2, which has one hierarchy."""
+
+    def serves(self, controllers: str, controller: str) -> bool:
+        """Return whether a group of a hierarchy is seen here.
+
+        Args:
+            controllers: Of the hierarchy; none in version 2.
+            controller: That is asked for.
+        """
+        if self.options is None:
+            return not controllers
+        return bool(controllers) and controller in self.options.split(",")
+
+
+@lru_cache(maxsize=16)
+def _groups_and_mounts(root: str, _process: int) -> tuple[list[tuple[str, str]], list[_Mount]]:
+    """Return controllers and path of each group of this process, and where groups are mounted."""
+    groups = []
     for line in read_text(f"{root}/proc/self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
-        version = 1 if controllers else 2
-        if version == 1 and controller not in controllers.split(","):
-            continue
-        for mount_version, mount_root, mount_point in mounts:
-            if mount_version != version:
-                continue
-            # In a container the mount may start at the container's own group.
-            inside = PurePosixPath(path.removeprefix(mount_root.rstrip("/")).lstrip("/"))
-            for group in (inside, *inside.parents):
-                yield f"{root}{mount_point}/{group}"
-
-
-def _mounts(root: str, controller: str) -> Iterator[tuple[int, str, str]]:
-    """Yield version, root within the hierarchy and mount point of each."""
+        groups.append((controllers, path))
+    mounts = []
     for line in read_text(f"{root}/proc/self/mountinfo").splitlines():
-        mount, _, file_system = line.partition(" - ")
-        words, system = mount.split(), file_system.split()
-        if system[:1] == ["cgroup2"]:
-            yield 2, words[3], words[4]
-        elif system[:1] == ["cgroup"] and controller in system[2].split(","):
-            yield 1, words[3], words[4]
+        mount, is_there, file_system = line.partition(" - cgroup")
+        if is_there:
+            words = mount.split()
+            options = None if file_system[:1] == "2" else file_system.split()[-1]
+            mounts.append(_Mount(words[3], words[4], options))
+    return groups, mounts

@@ -5,6 +5,7 @@ from hashlib import blake2b
 
 import torch
 
+from fastloader._torch_internals import draws_on_cpu_by_default
 from fastloader.randomness._seeding import derive_seed
 
 __all__ = ["draw_seed", "draws_on_cpu", "order_seed", "peek_seed"]
@@ -46,6 +47,6 @@ def peek_seed(epoch: int) -> int:
 
 def draws_on_cpu() -> AbstractContextManager[object]:
     """Make the CPU torch's default device while torch draws seeds: its generators are there."""
-    if torch.get_default_device().type == "cpu":
+    if draws_on_cpu_by_default():
         return nullcontext()
     return torch.device("cpu")

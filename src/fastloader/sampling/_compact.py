@@ -16,6 +16,7 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
+from fastloader._torch_internals import draws_on_cpu_by_default
 from fastloader.sampling._epoch_sampler import has_chunks
 from fastloader.sampling._permutations import Permutations, counts_drawn
 
@@ -52,7 +53,7 @@ def compact_sampler(
     compact = sampler
     if kind is RandomSampler:
         compact = _CompactRandom(sampler, permutations)
-    elif kind in _TORCH_SAMPLERS and torch.get_default_device().type != "cpu":
+    elif kind in _TORCH_SAMPLERS and not draws_on_cpu_by_default():
         compact = _OnCPU(sampler)
     return _Later(compact, num_skipped) if num_skipped else compact
 

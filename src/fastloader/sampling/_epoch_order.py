@@ -15,6 +15,7 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
+from fastloader._torch_internals import draws_on_cpu_by_default
 from fastloader.errors import EmptyEpochError
 from fastloader.inspection._lengths import length_if_known
 from fastloader.sampling._base_seed import draw_seed, draws_on_cpu, peek_seed
@@ -196,7 +197,11 @@ def own_generators(
         "sampler": getattr(decider, "generator", None),
         "inner sampler": getattr(getattr(decider, "sampler", None), "generator", None),
     }
-    return {name: g for name, g in found.items() if isinstance(g, torch.Generator)}
+    return {
+        name: one
+        for name, one in found.items()
+        if one is not None and isinstance(one, torch.Generator)  # which asks code of Python
+    }
 
 
 def order_decider(sampler: Iterable[Any], batch_sampler: Iterable[Any] | None) -> Any:
@@ -213,7 +218,7 @@ def order_decider(sampler: Iterable[Any], batch_sampler: Iterable[Any] | None) -
 
 def _on_cpu(indices: Iterator[Any]) -> Iterator[Any]:
     """Let samplers draw on the CPU, where their generators are, whatever the default device."""
-    if torch.get_default_device().type == "cpu":
+    if draws_on_cpu_by_default():
         return indices
     return _drawn_on_cpu(indices)
 

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler
 
+from fastloader._torch_internals import draws_on_cpu_by_default
 from fastloader.sampling._base_seed import draw_seed, peek_seed
 from fastloader.sampling._compact import compact_sampler
 from fastloader.sampling._drawn import Drawn, DrawnBatches
@@ -44,7 +45,7 @@ def foretell_epoch(
     decider = order_decider(sampler, batch_sampler)
     if batch_sampler is not None and type(batch_sampler) is not BatchSampler:
         return None
-    if not _is_known(decider) or torch.get_default_device().type != "cpu":
+    if not _is_known(decider) or not draws_on_cpu_by_default():
         return None
     base_seed, own = _foretell(decider, generator, seed, epoch)
     twin = copy.copy(decider)
