@@ -1,5 +1,6 @@
 """Whole batches of data in memory are made in this process, by a thread or by workers: nobody can tell."""
 
+import multiprocessing
 import random
 import threading
 
@@ -295,3 +296,27 @@ def test_no_worker_is_forked_beside_threads_of_others():
 
     assert labels.tolist() == [*range(80)]
     assert Place.WORKERS not in placement.places
+
+
+@pytest.mark.multiprocess
+def test_a_child_that_is_forked_within_a_pass_goes_on_by_itself():
+    loader = FastLoader(pairs, 8)
+    moving(loader, 1, (Place.AHEAD,))
+    iterator = iter(loader)
+    for _ in range(5):
+        next(iterator)
+    context = multiprocessing.get_context("fork")
+    ours, theirs = context.Pipe()
+
+    def go_on():
+        labels = [batch[1].tolist() for batch in iterator]
+        theirs.send((labels, len(list(loader))))
+
+    child = context.Process(target=go_on)
+    child.start()
+
+    expected = [[*range(start, start + 8)] for start in range(40, 200, 8)]
+    assert ours.poll(30)
+    assert ours.recv() == (expected, 25)
+    child.join()
+    assert [batch[1].tolist() for batch in iterator] == expected

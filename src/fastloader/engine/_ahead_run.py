@@ -1,5 +1,6 @@
 """One pass over the data in a thread of this process, ahead of the consumer."""
 
+import os
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, wait
@@ -32,6 +33,7 @@ class AheadRun:
 
     **Threads:** the one that stands by makes batches; the order is drawn by the consumer. A fork waits
     until no batch is being made.
+    **Processes:** a forked child has no such thread: it can take back what was begun, and no more.
 
     Args:
         maker: Makes the batches; in the thread alone.
@@ -56,6 +58,7 @@ class AheadRun:
         self._deliveries = deliveries
         self._standby = standby
         self._gate = ForkGate()
+        self._pid = os.getpid()
         self._ahead: deque[_Making] = deque()
         self._is_held = False
         self._is_closed = False
@@ -81,6 +84,11 @@ class AheadRun:
         finally:
             del made  # whose error holds this frame: both would stay until the next collection
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether there is nobody who makes batches."""
+        return os.getpid() != self._pid
+
     def next_if_ready(self) -> list[Batch]:
         """Return the next batch in a list, or an empty list if that would mean to wait."""
         self._fill()
@@ -101,9 +109,10 @@ class AheadRun:
 
     def take_back(self) -> list[Drawn]:
         """Drop all batches that are under way; return what they were to be made of."""
-        for one in self._ahead:
-            one.batch.cancel()
-        wait([one.batch for one in self._ahead])
+        if not self.is_lost:
+            for one in self._ahead:
+                one.batch.cancel()
+            wait([one.batch for one in self._ahead])
         dropped = [one.drawn for one in self._ahead]
         self._ahead.clear()
         return dropped
@@ -120,7 +129,8 @@ class AheadRun:
         self._is_closed = True
         self.take_back()
         self._maker.close()
-        self._standby.give_back()
+        if not self.is_lost:
+            self._standby.give_back()
 
     def _fill(self) -> None:
         while len(self._ahead) < DEPTH and not self._is_held:

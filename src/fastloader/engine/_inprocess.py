@@ -186,8 +186,8 @@ class InProcessRun(OnDemand):
         deliveries: Takes what became of them.
     """
 
-    is_growing = False
-    """Whether there will be more makers soon."""
+    is_growing = is_lost = False
+    """Whether there will be more makers soon, or there are none."""
 
     def __init__(
         self, maker: BatchMaker, order: Iterator[Drawn], deliveries: Deliveries

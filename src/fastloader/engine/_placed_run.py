@@ -24,6 +24,11 @@ class Run(Protocol):
         """Whether there will be more makers soon."""
         ...
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether there is nobody who makes batches: this process is a child that was forked since."""
+        ...
+
     def __next__(self) -> Batch:
         """Return the next batch; StopIteration at the end."""
         ...
@@ -153,7 +158,7 @@ class PlacedRun:
         return self._run
 
     def _wanted(self) -> Place:
-        if self._place is not Place.HERE and self._has_changed():
+        if self._place is not Place.HERE and (self._run.is_lost or self._has_changed()):
             self._go_back()
         placement = self._placement
         if placement.place is Place.WORKERS and Place.WORKERS not in self._runs:

@@ -93,6 +93,9 @@ class PoolRun:
             self._handle(self._pool.wait(0))
         return self._open_next()
 
+    is_lost = False
+    """Whether there is nobody who makes batches. A forked child is told so by the pool."""
+
     @property
     def order(self) -> Iterator[Drawn]:
         """What is left of the order: others may go on with that while nothing is under way."""
