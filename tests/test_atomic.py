@@ -21,6 +21,23 @@ def test_a_file_appears_when_the_block_is_done(tmp_path):
     assert list(target.parent.iterdir()) == [target]
 
 
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_link_stays_and_what_it_leads_to_is_made(tmp_path, is_there):
+    target = tmp_path / "elsewhere" / "a.txt"
+    target.parent.mkdir()
+    if is_there:
+        target.write_text("old")
+    link = tmp_path / "link.txt"
+    link.symlink_to(target)
+
+    with replacing(link, overwrite=True) as path:
+        path.write_text("new")
+
+    assert link.is_symlink()
+    assert target.read_text() == "new"
+    assert list(target.parent.iterdir()) == [target]
+
+
 @pytest.mark.parametrize("kind", ["file", "folder"])
 @pytest.mark.parametrize("before", ["nothing", "file", "folder"])
 @pytest.mark.parametrize("fails", [True, False])

@@ -32,7 +32,7 @@ def replacing(destination: str | os.PathLike[str], *, overwrite: bool) -> Iterat
     writes to the same destination; one that is still at work is left alone.
 
     Args:
-        destination: File or folder to make.
+        destination: File or folder to make; behind a link, what the link leads to.
         overwrite: Whether it may replace another.
 
     Yields:
@@ -44,6 +44,8 @@ def replacing(destination: str | os.PathLike[str], *, overwrite: bool) -> Iterat
     """
     target = Path(destination)
     try:
+        if target.is_symlink():
+            target = target.resolve()
         _remove_leftovers(target)
         _check_free(target, overwrite=overwrite)
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -275,6 +275,19 @@ def test_a_table_is_replaced_only_when_asked(tmp_path, ending):
     assert [image.sum() for image in images_in(path)] == [0]
 
 
+def test_a_folder_that_is_no_table_is_never_replaced(tmp_path):
+    folder = tmp_path / "cells"
+    folder.mkdir()
+    tifffile.imwrite(folder / "a.tif", np.ones((3, 3), np.uint8))
+
+    with pytest.raises(DestinationError, match="other things than a table"):
+        convert(folder, folder, format="parquet", overwrite=True)
+
+    assert [path.name for path in folder.iterdir()] == ["a.tif"]
+    (folder / "a.tif").unlink()
+    assert write_images([np.ones((3, 3))], folder, format="parquet", overwrite=True).num_images
+
+
 def test_a_source_that_is_broken_in_the_middle_leaves_nothing(tmp_path):
     values = [ome_arrow_value(random_image((1, 1, 1, 3, 3))) for _ in range(4)]
     values[3]["chunks"][0]["x"] = 1

@@ -72,7 +72,8 @@ def convert(
         compression: Of Parquet and Arrow files; the other formats choose.
         rows_per_group: Images that are stored, and later read, together; 16 to 64 when left
             out, by their size.
-        overwrite: Replace what is at `destination`, once the new table is complete.
+        overwrite: Replace the table at `destination`, once the new one is complete; a folder
+            of other things is never replaced.
         progress: Show a bar if it takes more than two seconds; "auto" shows it in a terminal.
 
     Raises:
@@ -127,7 +128,8 @@ def write_images(
         compression: Of Parquet and Arrow files; the other formats choose.
         rows_per_group: Images that are stored, and later read, together; 16 to 64 when left
             out, by their size.
-        overwrite: Replace what is at `destination`, once the new table is complete.
+        overwrite: Replace the table at `destination`, once the new one is complete; a folder
+            of other things is never replaced.
         progress: Show a bar if it takes more than two seconds; "auto" shows it in a terminal.
 
     Raises:
@@ -159,6 +161,7 @@ def _write(
     chosen = choose_format(target, format_name, compression)
     if rows_per_group is not None and rows_per_group < 1:
         raise SettingsError(f"rows_per_group={rows_per_group}: expected 1 or more.")
+    _check_no_other_folder(target)
     num_rows = rows_per_group or _choose_rows(rows.first_size_bytes())
     with (
         replacing(target, overwrite=overwrite) as path,
@@ -237,6 +240,20 @@ class _Stream:
                 f"Column {name!r}, rows from {self.num_images}: the values are not of {kind}, "
                 f"as those before ({error})."
             ) from error
+
+
+def _check_no_other_folder(target: Path) -> None:
+    """Check that no folder of other things would be replaced: of tables, only Lance's are folders.
+
+    Raises:
+        DestinationError: If one would.
+    """
+    if not target.is_dir() or (target / "_versions").is_dir() or not any(target.iterdir()):
+        return
+    raise DestinationError(
+        f"{target} is a folder with other things than a table in it, which is never replaced: "
+        f"choose another name, such as {target / 'images.parquet'}, or remove it first."
+    )
 
 
 def _choose_rows(image_bytes: int) -> int:
