@@ -150,9 +150,6 @@ def decompressed(buffer: np.ndarray, codec: str) -> np.ndarray:
 def is_little_endian(footer: bytes) -> bool:
     """Return whether the numbers of a file are as this machine has them.
 
-    Args:
-        footer: Of the file.
-
     Raises:
         HeaderError: If it is cut off.
     """
@@ -189,9 +186,6 @@ def find_batches(file: pa.NativeFile, footer: bytes) -> list[BatchHeader]:
 def buffer_paths(schema: pa.Schema) -> list[tuple[str, ...]] | None:
     """Return which field each buffer of a record batch belongs to, by the names on the way to it.
 
-    Args:
-        schema: Of the file.
-
     Returns:
         None if the number of buffers cannot be told from the types alone.
     """
@@ -204,9 +198,6 @@ def buffer_paths(schema: pa.Schema) -> list[tuple[str, ...]] | None:
 
 def names_within(fields: Iterable[pa.Field]) -> Iterator[str]:
     """Yield the names of fields and of those below them.
-
-    Args:
-        fields: For instance a schema.
 
     Raises:
         UnicodeDecodeError: If one is no text.

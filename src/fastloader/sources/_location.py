@@ -62,11 +62,7 @@ class Location:
         return Location(path, self._options)
 
     def inside(self, name: str) -> "Location":
-        """Return a file in this folder, with the same options.
-
-        Args:
-            name: Its path there.
-        """
+        """Return a file in this folder, with the same options."""
         folder, mark, query = (self.path, "", "") if self.is_local else self.path.partition("?")
         inside = quote(name, safe="/=") if self._is_for_arrow else name
         return self.sibling(f"{folder.rstrip('/')}/{inside}{mark}{query}")

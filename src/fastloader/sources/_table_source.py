@@ -151,9 +151,6 @@ class TableSource:
     def read_column(self, name: str) -> ColumnValues:
         """Return the values of a column that holds no images.
 
-        Args:
-            name: One of `column_names`.
-
         Raises:
             SourceError: If there is no such column or it cannot be read.
         """

@@ -37,9 +37,6 @@ class VortexTable:
     def __init__(self, path: PathLike) -> None:
         """Look at the file.
 
-        Args:
-            path: A Vortex file.
-
         Raises:
             SourceError: If it is no Vortex file, or cut off.
             MissingExtraError: If vortex-data is not installed.
