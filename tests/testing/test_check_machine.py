@@ -102,7 +102,7 @@ def test_extras_that_are_missing_come_with_the_command(monkeypatch):
     [finding] = _machine._check_extras()
 
     assert finding.remedy.startswith(
-        'pip install "fastloader[cli,duckdb,lance,plot,tiff,vortex]"'
+        'pip install "fastloader[cli,duckdb,gpu,lance,plot,tiff,vortex]"'
     )
 
 

@@ -32,6 +32,7 @@ _EXTRAS = {
     "fsspec": "remote",
     "matplotlib": "plot",
     "rich": "cli",
+    "pynvml": "gpu",
 }
 """Module to look for, and the extra that installs it."""
 
