@@ -8,8 +8,8 @@ Method: each run makes a loader, takes one batch and ends the loader; the clock 
     stops when it is there, wall and CPU seconds count the end as well. The first run in a process,
     which is the warm-up, is also the one that starts a fork server. Hugging Face datasets has tables of
     its own, StatefulDataLoader starts as the stock one does: both are left out.
-Limit: as many processes, or threads, started the same way, the first of which reads a batch and says so.
-    It is given no dataset, which may be shared.
+Limit: one process, or thread, started the same way, that reads a batch and says so. The process is
+    given no dataset, which may be shared.
 Losing cases: with fork and little data both take as long as the system takes to fork.
 Command: python benchmarks/bench_startup.py --workers 2 --json startup.json
 """
@@ -90,43 +90,35 @@ def _first_of(dataset: Held) -> torch.Tensor:
     return batch
 
 
-def _say(connection: Connection, number: int) -> None:
-    connection.send_bytes(b"" if number else _first_of(Held(1)).numpy().tobytes())
+def _say(connection: Connection) -> None:
+    connection.send_bytes(_first_of(Held(1)).numpy().tobytes())
 
 
-def processes_alone(method: str, num_workers: int) -> Run:
-    """Start as many processes, the first of which makes a batch."""
+def process_alone(method: str) -> Run:
+    """Start a process that makes a batch."""
     context: Any = multiprocessing.get_context(method)
 
     def run() -> Work:
         start = time.perf_counter()
-        pipes = [context.Pipe(duplex=False) for _ in range(num_workers)]
-        processes = [
-            context.Process(target=_say, args=(writer, number), daemon=True)
-            for number, (_, writer) in enumerate(pipes)
-        ]
-        for process in processes:
-            process.start()
-        pipes[0][0].recv_bytes()
+        reader, writer = context.Pipe(duplex=False)
+        process = context.Process(target=_say, args=(writer,), daemon=True)
+        process.start()
+        reader.recv_bytes()
         arrived = time.perf_counter()
-        for process in processes:
-            process.join()
+        process.join()
         return Work(samples=BATCH_SIZE, values={"first_batch_seconds": arrived - start})
 
     return run
 
 
-def threads_alone(megabytes: int, num_workers: int) -> Run:
-    """Start as many threads, the first of which makes a batch."""
+def thread_alone(megabytes: int) -> Run:
+    """Start a thread that makes a batch."""
     dataset = Held(megabytes)
 
     def run() -> Work:
         start = time.perf_counter()
-        with ThreadPoolExecutor(num_workers) as threads:
-            first = threads.submit(_first_of, dataset)
-            for _ in range(num_workers - 1):
-                threads.submit(int)
-            first.result()
+        with ThreadPoolExecutor(1) as thread:
+            thread.submit(_first_of, dataset).result()
             arrived = time.perf_counter()
         return Work(samples=BATCH_SIZE, values={"first_batch_seconds": arrived - start})
 
@@ -150,8 +142,8 @@ def main() -> None:
             if method == "fork" and not arguments.smoke:
                 _add_others(benchmark, table, FORKED, given)
             benchmark.add(
-                f"{table}: limit, processes alone", processes_alone, table=table,
-                is_limit=True, method=method, num_workers=arguments.workers,
+                f"{table}: limit, a process alone", process_alone, table=table,
+                is_limit=True, method=method,
             )  # fmt: skip
         table = f"{megabytes} MB, threads"
         benchmark.add(
@@ -160,7 +152,11 @@ def main() -> None:
         )  # fmt: skip
         _add_others(benchmark, table, THREADS[-1:] if arguments.smoke else THREADS, given)
         benchmark.add(
-            f"{table}: limit, threads alone", threads_alone, table=table, is_limit=True, **given
+            f"{table}: limit, a thread alone",
+            thread_alone,
+            table=table,
+            is_limit=True,
+            megabytes=megabytes,
         )
     benchmark.main(baseline=FIRST, compared="first_batch_seconds")
 
