@@ -11,7 +11,7 @@ import pyarrow as pa
 from fastloader.sources._arrow_buffers import has_structs, without_fields
 from fastloader.sources._interleaved import RGB
 from fastloader.sources._ipc_file import IpcFile
-from fastloader.sources._ipc_pixels import ApartBatch, find_pixel_leaf
+from fastloader.sources._ipc_pixels import ApartBatch
 from fastloader.sources._location import PathLike, StorageOptions
 from fastloader.sources._ome_arrow_layout import PIXELS
 from fastloader.sources._pixels_apart import ApartPixels, PieceRows
@@ -102,7 +102,7 @@ class IpcTable(IpcFile):
         Raises:
             SourceError: If a record batch has fewer rows than the file says.
         """
-        leaf = find_pixel_leaf(self.schema, column, name, self.buffer_paths)
+        leaf = self.find_leaf(column, name)
         is_kept = self.find_buffers(column, (name,), ())
         held: list[tuple[Integers, ApartBatch]] = []
         for number in self.find_batches(rows):

@@ -83,6 +83,7 @@ class TableSource:
                 the only one.
         """
         self._table = table
+        self._apart = table if isinstance(table, HasPixelsApart) else None
         schema = table.schema
         self._column = choose_image_column(schema, image_column, table.path)
         self._column_names = other_columns(schema, self._column)
@@ -241,11 +242,10 @@ class TableSource:
             rows: Row numbers, ascending; others may come too.
             mean_bytes: Of the pixels of an image.
         """
-        if isinstance(self._table, HasPixelsApart):
+        if self._apart is not None:
             wanted = self._wanted(rows)
-            yield from self._complete(
-                self._table.read_pieces(self._column, name, wanted), wanted
-            )
+            batches = self._apart.read_pieces(self._column, name, wanted)
+            yield from self._complete(batches, wanted)
             return
         batch_rows = max(1, int(_READ_BYTES // mean_bytes))
         written_rows = max(1, int(_WRITTEN_BYTES // mean_bytes))
@@ -274,7 +274,7 @@ class TableSource:
         ):
             reader = ImageTableReader(self._layout, self.where)
             fields = ("pixels_meta", *self._pieces)
-            at_once = _META_ROWS if isinstance(self._table, HasPixelsApart) else _PIECE_ROWS
+            at_once = _PIECE_ROWS if self._apart is None else _META_ROWS
             for _, column in self._batches(fields, None, at_once, without=PIXELS):
                 reader.add(column)
         table = reader.finish()
@@ -316,8 +316,7 @@ class TableSource:
         if not layout.has_byte_chunks:
             kinds = {layout.chunk_dtype, layout.plane_dtype} - {None}
             return len(kinds) == 1
-        is_exact_at_once = isinstance(self._table, HasPixelsApart)
-        if is_exact_at_once or not layout.has_pixel_type or not self.num_rows:
+        if self._apart is not None or not layout.has_pixel_type or not self.num_rows:
             return False
         if isinstance(self._table, HasStatistics):
             with self._table.reading():
