@@ -180,7 +180,8 @@ def held():
     ],
 )
 def test_batches_are_made_where_that_is_the_quickest(held, here, making, ahead, workers, place):
-    run(held, max(14, 100 * here), here=here, workers=workers, making=making, ahead=ahead)
+    while held._phase is not Placement._hold:
+        run(held, 0.1, here=here, workers=workers, making=making, ahead=ahead)
 
     assert held.place is place
 
@@ -264,3 +265,13 @@ def test_workers_that_may_not_start_are_left_out(held):
     held.begin_pass([Place.AHEAD, Place.WORKERS], 4)
     run(held, 2 * HOLD_SECONDS + 5, here=3e-3, workers=2e-3, making=1e-3, ahead=2.9e-3)
     assert held.place is Place.WORKERS
+
+
+def test_one_slow_stretch_is_no_reason_to_take_workers(held):
+    run(held, 3 * START_SECONDS, here=3e-3, workers=2e-3, making=3e-3, ahead=3e-3)
+    while (
+        held._phase is not Placement._hold
+    ):  # what came first was made while others had the cores
+        run(held, 0.1, here=1e-3, workers=1.1e-3, making=1e-3, ahead=1.1e-3)
+
+    assert held.place is Place.HERE

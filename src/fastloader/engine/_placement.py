@@ -22,6 +22,7 @@ SETTLING_SECONDS = 0.5
 SETTLING_BATCHES = 32  # for workers to be taken on, and their memory to be touched
 STRETCH_SECONDS = 0.1
 STRETCH_BATCHES = 8
+LONG_STRETCH_SECONDS = 1.0  # in which fewer batches are enough
 SKIPPED_BATCHES = 8  # of a place that goes on, until as many as usual are under way
 FEWEST_BATCHES = 3  # here, after a first one that finds its memory and caches cold
 MOST_ROUNDS = 3
@@ -29,8 +30,9 @@ MOST_ROUNDS = 3
 HANDING_SECONDS = 5e-5  # what it takes at least to get a batch from a thread
 SENDING_SECONDS = 8e-5  # and from another process
 CLEAR_GAIN = 1.02  # here over workers, which leave the training loop's own core alone
-LEAST_GAIN = 1.03  # of a place that takes room, or cores, over one that does not
-HOPELESS = 1.5  # times as long as elsewhere: not tried again
+LEAST_GAIN = 1.03  # of a thread over the time when a batch is asked for
+LEAST_GAIN_OF_WORKERS = 1.05  # over both, as they take cores and room
+HOPELESS = 1.5  # times as long as by workers: not tried again
 DEARER = 1.5  # times as long as when it was decided
 HOLD_SECONDS = 15.0  # after a decision; twice as long each time
 STARTS_APART = 200  # at least, in times that workers take to start, as the loop waits for them
@@ -199,7 +201,8 @@ class Placement:
         if not stretch.is_enough:
             return
         self._challenger_seconds = stretch.mean
-        if not self._rounds and self._best_seconds > HOPELESS * stretch.mean:
+        is_hopeless = not self._rounds and self._best_seconds > HOPELESS * stretch.mean
+        if is_hopeless and not self._may_be_ahead:
             self._end_duel(is_won=True)
         else:
             num_skipped = 1 if self._best is Place.HERE else SKIPPED_BATCHES
@@ -217,18 +220,24 @@ class Placement:
             self._here_seconds = stretch.mean
             self._making_seconds = stretch.mean_making
         self._rounds.append(share)
-        if share > HOPELESS:
+        if share > HOPELESS and not self._may_be_ahead:
             self._end_duel(is_won=True)
         elif len(self._rounds) == MOST_ROUNDS:
-            share = statistics.median(self._rounds)
-            is_won = share >= LEAST_GAIN if self._may_be_ahead else share * CLEAR_GAIN >= 1
-            self._end_duel(is_won=is_won)
+            self._end_duel(is_won=statistics.median(self._rounds) >= self._gain_to_win)
         else:
             self._move(Placement._measure_challenger, self._challenger, SKIPPED_BATCHES)
 
     @property
     def _may_be_ahead(self) -> bool:
+        # Then a look decides between places that are all good enough: no single stretch does, as
+        # others may have had the cores just then.
         return Place.AHEAD in self._others
+
+    @property
+    def _gain_to_win(self) -> float:
+        if not self._may_be_ahead:
+            return 1 / CLEAR_GAIN
+        return LEAST_GAIN_OF_WORKERS if self._challenger is Place.WORKERS else LEAST_GAIN
 
     def _end_duel(self, *, is_won: bool) -> None:
         logger.info(
@@ -295,7 +304,9 @@ class _Stretch:
 
     @property
     def is_enough(self) -> bool:
-        return self.num_batches >= STRETCH_BATCHES and self.seconds >= STRETCH_SECONDS
+        if self.num_batches >= STRETCH_BATCHES:
+            return self.seconds >= STRETCH_SECONDS
+        return self.num_batches >= FEWEST_BATCHES and self.seconds >= LONG_STRETCH_SECONDS
 
     @property
     def mean(self) -> float:
