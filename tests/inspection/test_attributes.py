@@ -41,3 +41,9 @@ def test_a_walk_meets_what_a_subclass_of_a_librarys_class_holds():
     labelled = torch.zeros(2).as_subclass(Labelled)
 
     assert any(part.value is Labelled.names for part in walk_attributes(labelled, "x"))
+
+
+def test_a_walk_ends_at_its_depth():
+    parts = list(walk_attributes([[[["deep"]]]], "dataset", depth=2))
+
+    assert [part.path for part in parts] == ["dataset", "dataset[0]", "dataset[0][0]"]

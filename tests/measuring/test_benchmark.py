@@ -95,6 +95,16 @@ def test_loaders_are_compared_in_a_table():
     assert result.as_dict()["ours"]["samples_per_second"] > 0
 
 
+def test_the_cpu_time_of_a_batch_is_a_share_of_that_of_all():
+    result = benchmark(
+        FastLoader(TensorDataset(torch.zeros(16, 2)), 4), seconds=0.1, num_rounds=1
+    )
+
+    [measured] = result.measurements["loader"]
+    batch_seconds = result.as_dict()["loader"]["batch_cpu_seconds"]
+    assert batch_seconds * measured.stats.num_batches == pytest.approx(measured.cpu_seconds)
+
+
 @pytest.mark.parametrize(
     "options", [{"seconds": 0}, {"num_rounds": 0}], ids=["no time", "no round"]
 )

@@ -35,6 +35,14 @@ def test_a_slot_that_comes_back_to_a_closed_arena_is_dropped(arena):
     assert arena.num_free == 0
 
 
+def test_a_closed_arena_has_given_its_descriptor_back(arena):
+    arena.lend()
+
+    arena.close()
+
+    assert arena.file.is_closed
+
+
 def test_a_slot_under_a_batch_is_not_lent_again(arena):
     kept = [arena.lease(arena.lend()) for _ in range(5)]
 
