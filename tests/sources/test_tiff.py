@@ -5,6 +5,7 @@ import importlib.util
 import os
 import pickle
 import shutil
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -204,6 +205,21 @@ def test_files_come_in_the_order_of_their_numbers_and_hidden_ones_do_not(tmp_pat
     assert source.read_column("path") == ["a/im1.tif", "b/im9.TIFF", "b/im10.tif"]
     assert source.read_column("file_name") == ["im1.tif", "im9.TIFF", "im10.tif"]
     assert source.read_column("folder") == ["a", "b", "b"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names are any bytes on Linux")
+def test_names_that_are_no_text_are_written_out_and_pipes_left_alone(tmp_path):
+    pixels = random_pixels((4, 5))
+    path = write_tiff(tmp_path / "images" / "a.tif", pixels)
+    path.rename(os.fsdecode(os.fsencode(path.parent) + b"/\xff.tif"))
+    os.mkfifo(path)
+
+    source = TiffFolder(path.parent)
+
+    assert list(source.read_column("path")) == ["\\xff.tif"]
+    assert list(source.read_column("file_name")) == ["\\xff.tif"]
+    assert source.find_rows(pc.field("folder") == "images").tolist() == [0]
+    assert_images([pixels[None, None, None]], read_all(source))
 
 
 @pytest.mark.parametrize(

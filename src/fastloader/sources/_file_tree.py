@@ -188,11 +188,11 @@ class LocalTree:
 
     def names(self, inside: str) -> Sequence[str]:
         """Return the names along the real path of the root and then of what is inside."""
-        return Path(Path(self.where).resolve(), inside).parts
+        return [_readable(part) for part in Path(Path(self.where).resolve(), inside).parts]
 
     def plain(self, inside: str) -> str:
-        """Return a path inside as it is."""
-        return inside
+        """Return a path inside as text, which the system's names need not be."""
+        return _readable(inside)
 
     def is_file(self, inside: str) -> bool:
         """Return True if there is a file."""
@@ -213,7 +213,10 @@ class LocalTree:
         files: list[str] = []
         with os.scandir(path) as entries:
             for entry in entries:
-                (folders if entry.is_dir() else files).append(entry.name)
+                if entry.is_dir():
+                    folders.append(entry.name)
+                elif entry.is_file(follow_symlinks=False) or entry.is_symlink():
+                    files.append(entry.name)  # a pipe would be waited for
         return folders, files
 
     def identity(self, inside: str) -> Hashable:
@@ -258,3 +261,8 @@ class LocalTree:
     def as_zarr_store(self, inside: str) -> Any:
         """Return the whole path."""
         return self.path(inside)
+
+
+def _readable(name: str) -> str:
+    """Return a name with bytes that are no UTF-8 written out, which Arrow refuses."""
+    return os.fsencode(name).decode(errors="backslashreplace")
