@@ -7,8 +7,8 @@ Held fixed: the files of bench_tables.py, of 48 images of 3 x 512 x 512 uint16, 
 Baseline: as_py, what readers of OME-Arrow do: the row group or record batch is read and its row made Python
     objects. Of Parquet also where somebody has read the whole table before, and keeps it in memory.
 Method: bare is the cheapest read of the chunks of a row that the format's library offers, dropped. It is
-    a floor, but of Parquet, where ours read by page and the library cannot: compressed Arrow files decompress
-    a record batch, DuckDB decodes 2048 rows. Ours are `OMEArrowDataset(path, preload=False, cache="none")`, which checks
+    a floor, but of Parquet, where ours read by page and the library cannot, and of compressed Arrow files, of
+    which ours decompress a record batch up to the row, the library all of it; DuckDB decodes 2048 rows. Ours are `OMEArrowDataset(path, preload=False, cache="none")`, which checks
     each image and copies it to a tensor of its own.
 Limit: the bare read of a row, for one row at a time: its `x baseline` is what there is to be reached. None of
     rows in batches, which share a read, nor of Parquet, of which ours read less than its library can.

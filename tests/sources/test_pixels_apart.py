@@ -29,25 +29,28 @@ def test_parts_are_loaded_when_they_are_asked_for_and_only_the_last_is_kept():
     loaded = []
 
     def loading(number):
-        def load():
-            loaded.append(number)
-            return np.arange(3) + 10 * number
+        def load(num_items):
+            loaded.append((number, num_items))
+            return np.arange(num_items) + 10 * number
 
         return load
 
     pixels = ApartPixels([3, 0, 3], [loading(0), loading(1), loading(2)])
 
+    pixels.need(np.array([0, 1, 3]), np.array([1, 2, 6]))
+
     assert loaded == []
-    assert pixels[1:3].tolist() == [1, 2]
     assert pixels[0:1].tolist() == [0]
+    assert pixels[1:2].tolist() == [1]
     assert pixels[3:6].tolist() == [20, 21, 22]
-    assert loaded == [0, 2]
-    assert pixels[2:3].tolist() == [2]
-    assert loaded == [0, 2, 0]
+    assert loaded == [(0, 2), (2, 3)]
+    assert pixels[0:1].tolist() == [0]
+    assert pixels[2:3].tolist() == [2]  # more than was said
+    assert loaded[2:] == [(0, 2), (0, 3)]
 
 
 def test_parts_that_are_loaded_ahead_come_in_any_order():
-    loads = [lambda number=number: np.full(4, number) for number in range(9)]
+    loads = [lambda num_items, number=number: np.full(num_items, number) for number in range(9)]
     with ThreadPoolExecutor(2) as pool:
         pixels = ApartPixels([4] * 9, loads)
         pixels.load_ahead(pool, 3)
@@ -59,11 +62,11 @@ def test_parts_that_are_loaded_ahead_come_in_any_order():
 
 
 def test_an_error_of_a_part_that_is_loaded_ahead_comes_where_it_is_asked_for():
-    def fail():
+    def fail(num_items):
         raise SourceError("damaged.")
 
     with ThreadPoolExecutor(1) as pool:
-        pixels = ApartPixels([2, 2], [lambda: np.zeros(2), fail])
+        pixels = ApartPixels([2, 2], [np.zeros, fail])
         pixels.load_ahead(pool, 2)
 
         assert pixels[0:2].tolist() == [0, 0]
@@ -164,4 +167,30 @@ def test_a_buffer_that_compression_would_not_shorten_is_taken_as_it_is():
     buffer = np.frombuffer((-1).to_bytes(8, "little", signed=True) + b"abcd", np.uint8)
 
     assert stored_bytes(buffer) == 4
-    assert decompressed(buffer, "lz4").tobytes() == b"abcd"
+    assert decompressed(buffer, "lz4", 4).tobytes() == b"abcd"
+    assert decompressed(buffer, "lz4", 3).tobytes() == b"abc"
+
+
+@pytest.mark.parametrize("codec", ["lz4", "zstd"])
+@pytest.mark.parametrize("num_bytes", [1, 1000, 1_999_999, 2_000_000])
+def test_the_first_bytes_of_a_buffer_are_those_of_the_whole(codec, num_bytes):
+    content = np.random.default_rng(5).integers(0, 20, 2_000_000, np.uint8).tobytes()
+    packed = len(content).to_bytes(8, "little") + pa.Codec(codec).compress(
+        content, asbytes=True
+    )
+
+    found = decompressed(np.frombuffer(packed, np.uint8), codec, num_bytes)
+
+    assert found.tobytes() == content[:num_bytes]
+
+
+@pytest.mark.parametrize("codec", ["lz4", "zstd"])
+def test_a_buffer_that_is_cut_off_is_an_error(codec):
+    content = np.random.default_rng(5).integers(0, 20, 2_000_000, np.uint8).tobytes()
+    packed = len(content).to_bytes(8, "little") + pa.Codec(codec).compress(
+        content, asbytes=True
+    )
+
+    for num_bytes in (1_000_000, 2_000_000):
+        with pytest.raises(OSError, match=r"ends after|ompress"):
+            decompressed(np.frombuffer(packed[:200_000], np.uint8), codec, num_bytes)

@@ -74,7 +74,7 @@ class PixelLeaf:
         else:
             pixels.values.validate()  # that there are as many as it says
             items = number_values(pixels.values)
-        return self._batch(lists, lambda: items)
+        return self._batch(lists, lambda _: items)
 
     def of_buffer(
         self,
@@ -98,10 +98,11 @@ class PixelLeaf:
         if hasattr(pixels, "values") and pixels.values.null_count:
             return None
 
-        def load() -> npt.NDArray[np.generic]:
+        def load(num_items: int) -> npt.NDArray[np.generic]:
             with reading():
-                content = decompressed(buffer, codec)
-                return content[: batch.num_bytes].view(self.dtype)
+                return decompressed(buffer, codec, num_items * self.dtype.itemsize).view(
+                    self.dtype
+                )
 
         batch = self._batch(lists, load)
         is_right = batch.num_bytes <= stored_bytes(buffer) <= 2 * batch.num_bytes + _SPARE_BYTES

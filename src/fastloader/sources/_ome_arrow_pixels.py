@@ -266,6 +266,7 @@ def _list_pixels(pieces: Pieces, apart: ApartPixels | None) -> _Stored:
     start, stop = start[pieces.struct], stop[pieces.struct]
     _check_counts(pieces, stop - start, pieces.num_pixels, "pixels")
     if apart is not None:
+        apart.need(start, stop)
         return _Stored(apart, start, stop)
     if values.null_count:
         nulls_before = np.concatenate([[0], np.cumsum(~valid_mask(values))])
@@ -302,6 +303,8 @@ def _byte_pixels(
         start, stop, _ = list_bounds(pieces.structs.field("pixel_bytes"))
         content = apart
     start, stop = start[pieces.struct], stop[pieces.struct]
+    if apart is not None:
+        apart.need(start, stop)
     codecs = _codecs(pieces)
     if any(codecs):
         content, start, stop = _decompressed(

@@ -12,8 +12,8 @@ import pyarrow as pa
 __all__ = ["ApartPixels", "LoadPixels", "PieceRows"]
 
 Integers: TypeAlias = npt.NDArray[np.int64]
-LoadPixels: TypeAlias = Callable[[], npt.NDArray[Any]]
-"""Returns all pixels of a record batch: the numbers of its lists, or its bytes."""
+LoadPixels: TypeAlias = Callable[[int], npt.NDArray[Any]]
+"""Returns so many of the first pixels of a record batch, or more: numbers of its lists, or bytes."""
 
 
 class ApartPixels:
@@ -31,12 +31,24 @@ class ApartPixels:
         """
         self.starts = np.array(list(accumulate(num_items, initial=0))[:-1], np.int64)
         """First item of each record batch: no slice may reach over one."""
+        self._num_items = np.array(num_items, np.int64)
+        self._needed = np.zeros(len(num_items), np.int64)
         self._loads = loads
         self._number = -1
         self._values: npt.NDArray[Any] | None = None
         self._pool: Executor | None = None
         self._ahead: dict[int, Future[npt.NDArray[Any]]] = {}
         self._num_ahead = 0
+
+    def need(self, start: Integers, stop: Integers) -> None:
+        """Tell which slices will be taken: what comes after them need not be decompressed.
+
+        Args:
+            start: First item of each.
+            stop: Item after the last of each.
+        """
+        number = np.searchsorted(self.starts, start, "right") - 1
+        np.maximum.at(self._needed, number, stop - self.starts[number])
 
     def load_ahead(self, pool: Executor, num_ahead: int) -> None:
         """Load record batches in threads, in order, before they are asked for.
@@ -50,17 +62,23 @@ class ApartPixels:
 
     def __getitem__(self, items: slice) -> npt.NDArray[Any]:
         number = int(np.searchsorted(self.starts, items.start, "right")) - 1
-        if number != self._number or self._values is None:
-            self._values = None  # so that two are never held
-            self._values = self._load(number)
-            self._number = number
         first = int(self.starts[number])
+        if (
+            number != self._number
+            or self._values is None
+            or len(self._values) < items.stop - first
+        ):
+            self._values = None  # so that two are never held
+            self._values = self._load(number, items.stop - first)
+            self._number = number
         return self._values[items.start - first : items.stop - first]
 
-    def _load(self, number: int) -> npt.NDArray[Any]:
+    def _load(self, number: int, num_items: int) -> npt.NDArray[Any]:
         future = self._ahead.pop(number, None)
         self._submit(number)
-        return self._loads[number]() if future is None else future.result()
+        if future is not None:
+            return future.result()
+        return self._loads[number](max(num_items, int(self._needed[number])))
 
     def _submit(self, number: int) -> None:
         """Let those batches be loaded that come next after one, and let go of others."""
@@ -68,7 +86,8 @@ class ApartPixels:
             return
         last = min(number + self._num_ahead, len(self._loads) - 1)
         self._ahead = {
-            after: self._ahead.get(after) or self._pool.submit(self._loads[after])
+            after: self._ahead.get(after)
+            or self._pool.submit(self._loads[after], int(self._num_items[after]))
             for after in range(number + 1, last + 1)
         }
 
