@@ -11,7 +11,8 @@ Method: bare is the cheapest read of the chunks of a row that the format's libra
     which ours decompress a record batch up to the row, the library all of it; DuckDB decodes 2048 rows. Ours are `OMEArrowDataset(path, preload=False, cache="none")`, which checks
     each image and copies it to a tensor of its own.
 Limit: the bare read of a row, for one row at a time: its `x baseline` is what there is to be reached. None of
-    rows in batches, which share a read, nor of Parquet, of which ours read less than its library can.
+    rows in batches, which share a read, nor of Parquet and compressed Arrow files, of which ours read less than
+    their library can.
 Losing cases: bytes are hardly slower as Python objects, so that little can be saved. Of Parquet, a table that
     was read whole before gives rows without reading, for its size in memory: a cache does the same.
 Command: python benchmarks/bench_rows.py --json benchmarks/results/<date>-<machine>/rows.json
