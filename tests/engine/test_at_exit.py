@@ -3,6 +3,8 @@
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 import time
 
 import pytest
@@ -46,6 +48,34 @@ def test_a_process_ends_though_its_workers_do_not_listen():
 
     assert not has_hung
     assert process.exitcode == 0
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_a_forked_child_that_exits_leaves_the_workers_of_its_parent_alone(method, tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT.format(method=method))
+
+    done = subprocess.run(
+        [sys.executable, script], capture_output=True, text=True, timeout=100, check=True
+    )
+
+    assert done.stdout == "10 10\n"
+    assert not done.stderr
+
+
+SCRIPT = """
+import os, sys
+from fastloader import FastLoader
+
+if __name__ == "__main__":
+    loader = FastLoader(list(range(40)), 4, num_workers=2, multiprocessing_context="{method}")
+    list(loader)
+    child = os.fork()
+    if not child:
+        sys.exit(len(list(loader)))  # of workers of its own
+    _, status = os.waitpid(child, 0)
+    print(os.waitstatus_to_exitcode(status), len(list(loader)))
+"""
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGUSR2], ids=str)

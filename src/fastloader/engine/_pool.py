@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from itertools import takewhile
+from multiprocessing import process
 from multiprocessing.process import BaseProcess
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
@@ -92,10 +93,10 @@ class WorkerPool:
         self._reply_bytes = READ_BYTES  # of the latest in its pipe; at first as few as can be
         self._abandoned: dict[tuple[int, int], list[Slot]] = {}
         self._is_closed = False
-        end_at_exit(self)
         self._selector = selectors.DefaultSelector()
         self._members: list[Member] = []
         self._leaving: list[Member] = []
+        end_at_exit(self)
         self.staffing: Staffing | None = None
         """Decides how many workers there are; None where all are there from the start."""
         if options.num_first is not None:
@@ -112,6 +113,11 @@ class WorkerPool:
         except BaseException:
             self.close()
             raise
+
+    @property
+    def is_inherited(self) -> bool:
+        """Whether this process was forked from that of the pool, which has the workers."""
+        return os.getpid() != self._owner_pid
 
     @property
     def processes(self) -> list[BaseProcess]:
@@ -245,7 +251,7 @@ class WorkerPool:
 
     def close(self) -> None:
         """End all workers, in under half a second; harmless when repeated."""
-        if self._is_closed or self._is_inherited():
+        if self._is_closed or self.is_inherited:
             return
         self._is_closed = True
         self.cancel_run()
@@ -263,9 +269,14 @@ class WorkerPool:
 
     def end(self) -> None:
         """End the workers at the exit of the process, which needs nothing else of the pool."""
-        if not (self._is_closed or self._is_inherited()):
+        if not (self._is_closed or self.is_inherited):
             members = [*self._leaving, *self._members]
             end_processes(members, members, END_SECONDS)
+
+    def disown(self) -> None:
+        """Let multiprocessing know nothing of the workers: in a forked child, whose they are not."""
+        for member in (*self._leaving, *self._members):
+            process._children.discard(member.process)  # type: ignore[attr-defined]  # noqa: SLF001
 
     def __del__(self, is_exiting: Callable[[], bool] = sys.is_finalizing) -> None:
         # At exit the workers have ended, and modules may be gone already.
@@ -279,19 +290,16 @@ class WorkerPool:
         self._selector.register(sentinel, selectors.EVENT_READ, ("sentinel", member))
         return member
 
-    def _is_inherited(self) -> bool:
-        return os.getpid() != self._owner_pid
-
     def _check_owner(self) -> None:
         # What a forked child took from the pipes or put into them, its parent would miss or get.
-        if self._is_inherited():
+        if self.is_inherited:
             raise RuntimeError(
                 f"This iterator belongs to process {self._owner_pid}, which process {os.getpid()} "
                 "was forked from: make another one here, with iter(loader)."
             )
 
     def _tell_run(self, run: int) -> None:
-        if self._is_inherited():
+        if self.is_inherited:
             return  # the workers are at work for the parent
         self._control[:RUN_BYTES] = run.to_bytes(RUN_BYTES, "little", signed=True)
 

@@ -24,7 +24,8 @@ class PoolKeeper:
     live iterators over one loader are independent. Workers hold copies of the dataset: when it
     has changed since they started, the next iterator gets new ones.
 
-    **Processes:** belongs to the loader; ends the idle pool with it.
+    **Processes:** belongs to the loader; ends the idle pool with it. A child that is forked leaves
+    the workers to its parent, and gets its own.
     """
 
     def __init__(self) -> None:
@@ -36,7 +37,7 @@ class PoolKeeper:
     @property
     def has_idle(self) -> bool:
         """Whether there are workers that wait for the next iterator."""
-        return self._idle is not None
+        return self._idle is not None and not self._idle.is_inherited
 
     def acquire(
         self, state: Any, dataset_state: Any, make: Callable[[], WorkerPool], *, insists: bool
@@ -51,7 +52,7 @@ class PoolKeeper:
             insists: Whether the caller asked for workers that live on: then they keep their
                 copies of a dataset that has changed, with a warning.
         """
-        pool, self._idle = self._idle, None
+        pool = self._take_idle()
         if pool is not None and state == self._state:
             if dataset_state == self._seen.fingerprint:
                 return pool
@@ -83,9 +84,13 @@ class PoolKeeper:
 
     def close(self) -> None:
         """End the idle workers; the next iterator starts new ones."""
-        pool, self._idle = self._idle, None
+        pool = self._take_idle()
         if pool is not None:
             pool.close()
+
+    def _take_idle(self) -> WorkerPool | None:
+        pool, self._idle = self._idle, None
+        return None if pool is None or pool.is_inherited else pool
 
     def retire(self) -> None:
         """End the idle workers, and those in use as soon as they are given back."""
