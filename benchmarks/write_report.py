@@ -37,7 +37,8 @@ Every table is of one run of a script in `benchmarks/`, in which all its rows to
 ratios, which were made round by round, rather than the absolute figures of one machine on one day.
 Figures are medians, with the first and third quartile in brackets. **x baseline** compares with the
 row that is named under the table, **of the limit** with the row that does the part of the work that
-no loader can leave out, and nothing else. CPU seconds are those of the whole process tree; peak
+no loader can leave out, and nothing else; where that row is the baseline itself, or there is none, each
+question's **Limit** says so. CPU seconds are those of the whole process tree; peak
 memory counts shared pages once. How it is measured is told in `benchmarks/README.md`, and what
 follows from it in [](reference/benchmark-results.md).
 """
