@@ -11,9 +11,11 @@ from torch.utils.data import (
     BatchSampler,
     ConcatDataset,
     Dataset,
+    DistributedSampler,
     RandomSampler,
     StackDataset,
     Subset,
+    SubsetRandomSampler,
     TensorDataset,
 )
 
@@ -187,13 +189,15 @@ def drawing(generator):
         ({"shuffle": True}, True),
         ({"sampler": [3, 1, 2] * 8}, True),
         ({"sampler": drawing(None)}, True),
+        ({"sampler": DistributedSampler(pairs, num_replicas=2, rank=0)}, True),
+        ({"sampler": SubsetRandomSampler(range(16))}, True),
         ({"sampler": drawing(torch.Generator())}, False),
         ({"sampler": Own(pairs)}, False),
         ({"batch_sampler": [[3, 1], [2]] * 8}, True),
         ({"batch_sampler": BatchSampler(Own(pairs), 8, False)}, False),
         ({"batch_sampler": iter([[3, 1], [2]])}, False),
     ],
-    ids=range(8),
+    ids=range(10),
 )
 def test_nothing_is_drawn_early_that_may_depend_on_the_loop(options, may_be_ahead):
     loader = FastLoader(pairs, **options)

@@ -5,7 +5,14 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
-from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler
+from torch.utils.data import (
+    BatchSampler,
+    DistributedSampler,
+    RandomSampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+)
 
 from fastloader._torch_internals import draws_on_cpu_by_default
 from fastloader.sampling._base_seed import draw_seed, peek_seed
@@ -17,6 +24,9 @@ from fastloader.sampling._epoch_sampler import EpochSampler, has_chunks
 __all__ = ["foretell_epoch", "foretell_generator", "may_be_drawn_early"]
 
 _SEQUENCES = {list, tuple, range}
+
+_DRAWN_AT_ONCE = {DistributedSampler, SubsetRandomSampler, WeightedRandomSampler}
+"""Samplers of torch's that draw all their indices before they give the first."""
 
 
 def foretell_epoch(
@@ -113,7 +123,7 @@ def may_be_drawn_early(sampler: Iterable[Any], batch_sampler: Iterable[Any] | No
     decider = order_decider(sampler, batch_sampler)
     if type(decider) is RandomSampler and decider.replacement:
         return decider.generator is None  # else it goes on drawing from the caller's
-    return type(decider) in _SEQUENCES or _is_known(decider)
+    return type(decider) in _SEQUENCES | _DRAWN_AT_ONCE or _is_known(decider)
 
 
 def _is_known(decider: Any) -> bool:
