@@ -1,5 +1,6 @@
 """Pixels of Arrow files are found before they are read, over several record batches."""
 
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -7,6 +8,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import ipc
 
+from fastloader.engine._hazards import warn_of_hazards
 from fastloader.errors import ImageDataError, SourceError
 from fastloader.shm import ArrayWriter
 from fastloader.sources import _ipc, _table_source, open_source
@@ -194,3 +196,14 @@ def test_a_buffer_that_is_cut_off_is_an_error(codec):
     for num_bytes in (1_000_000, 2_000_000):
         with pytest.raises(OSError, match=r"ends after|ompress"):
             decompressed(np.frombuffer(packed[:200_000], np.uint8), codec, num_bytes)
+
+
+@compressions
+def test_a_file_that_was_read_here_is_no_hazard_to_forked_workers(tmp_path, compression):
+    table = pa.table({"image": image_array([ome_arrow_value(random_image((1, 1, 1, 3, 4)))])})
+    source = open_source(write(tmp_path / "a.arrow", table, compression))
+    read_images(source)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warn_of_hazards(source, forks=True)

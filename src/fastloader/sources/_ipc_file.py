@@ -271,7 +271,8 @@ class IpcFile:
         with self.reading():
             check_unchanged(self.path, self._read_fingerprint(), self.fingerprint)
             if self._location.is_local:
-                return pa.memory_map(self.path)
+                with pa.memory_map(self.path) as file:  # no descriptor stays open
+                    return pa.BufferReader(file.read_buffer())
             system, path = self._location.file_system()
             return system.open_input_file(path)
 
