@@ -175,7 +175,7 @@ def _write_measured(
         cells = [_spread(columns[0], one["summary"])]
         cells += [_median(key, one["summary"]) for key in columns[1:]]
         if has_peak:
-            cells.append(f"{one[PEAK] / 2**20:,.0f}")
+            cells.append("-" if one[PEAK] is None else f"{one[PEAK] / 2**20:,.0f}")
         if has_ratio:
             ratio = one.get("times_baseline")
             cells.append(_ratio(ratio) if ratio and name != baseline else "")
