@@ -20,18 +20,21 @@ SIZE = LARGE_BYTES + 12345
 
 
 def made(size=SIZE):
-    """Return an array that the C library has mapped, if it is large.
+    """Return an array of random bytes that the C library has mapped, if it is large."""
+    return mapped(lambda: _random(size)) if size >= LARGE_BYTES else _random(size)
+
+
+def mapped(make):
+    """Return an array, made by `make`, that the C library has mapped.
 
     What tests before have freed may serve for a few arrays, which are then not mapped.
     """
-    array, others = _random(size), []
-    while (
-        size >= LARGE_BYTES
-        and len(others) < 20
-        and not module._is_mapped_by_malloc(array.ctypes.data, list(read_spans()))
+    array, others = make(), []
+    while len(others) < 20 and not module._is_mapped_by_malloc(
+        array.ctypes.data, list(read_spans())
     ):
         others.append(array)
-        array = _random(size)
+        array = make()
     return array
 
 
@@ -139,7 +142,7 @@ def test_parts_of_arrays_are_shared_by_whole_pages(dtype, offset):
 
 
 def test_tensors_are_shared():
-    tensor = torch.arange(SIZE, dtype=torch.int16)
+    tensor = torch.from_numpy(mapped(lambda: torch.arange(SIZE, dtype=torch.int16).numpy()))
     expected = tensor.clone()
 
     shared(tensor.numpy())
