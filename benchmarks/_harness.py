@@ -140,7 +140,7 @@ class Benchmark:
                 else; the others are given as shares of its rate.
             may_fail: A failure is a row of the table and not the end: for what is not ours.
             may_be_given_up: It is not run again where its first run takes over twice as long as the
-                quickest of its table: for exhaustive searches.
+                quickest of its table but for its limit: for exhaustive searches.
             max_samples_per_second: No true rate of this one can be higher.
             **options: Passed to `prepare`; picklable.
 
@@ -315,7 +315,10 @@ def _given_up(
         for one in members
         if measurements[one.name]
     }
-    quickest = min(seconds.values(), default=0.0)
+    quickest = min(
+        (seconds[one.name] for one in members if one.name in seconds and not one.is_limit),
+        default=0.0,
+    )
     return {
         one.name: f"took {seconds[one.name] / quickest:.1f} times as long as the quickest"
         for one in members

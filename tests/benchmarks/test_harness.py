@@ -69,11 +69,12 @@ def test_what_is_far_from_the_quickest_is_given_up_where_it_may_be(monkeypatch):
     benchmark = Benchmark("Which?", isolate=False)
     benchmark.add("quick", run_of, seconds=1.0)
     benchmark.add("slow", run_of, seconds=9.0)
+    benchmark.add("limit", run_of, is_limit=True, seconds=0.1)
     benchmark.add("slow, given up", run_of, may_be_given_up=True, seconds=9.0)
     benchmark.add("not so slow", run_of, may_be_given_up=True, seconds=1.9)
 
     results = benchmark.main(baseline="quick")["results"]
 
-    assert [len(one.get("runs", ())) for one in results.values()] == [5, 5, 0, 5]
+    assert [len(one.get("runs", ())) for one in results.values()] == [5, 5, 5, 0, 5]
     told = why_missing(results["slow, given up"])
     assert told == "given up: took 9.0 times as long as the quickest"
