@@ -28,7 +28,7 @@ FEWEST_BATCHES = 3  # here, after a first one that finds its memory and caches c
 MOST_ROUNDS = 3
 
 HANDING_SECONDS = 5e-5  # what it takes at least to get a batch from a thread
-SENDING_SECONDS = 8e-5  # and from another process
+SENDING_SECONDS = 1.5e-4  # about what it takes from another process, which has its own cold caches
 CLEAR_GAIN = 1.02  # here over workers, which leave the training loop's own core alone
 LEAST_GAIN = 1.03  # of a thread over the time when a batch is asked for
 LEAST_GAIN_OF_WORKERS = 1.05  # over both, as they take cores and room
@@ -179,11 +179,12 @@ class Placement:
         if not self._best_seconds or not self._here_seconds:
             return True
         step_seconds = self._here_seconds - self._making_seconds
-        making_seconds, own_seconds = self._making_seconds, HANDING_SECONDS
+        making_seconds, own_seconds, gain = self._making_seconds, HANDING_SECONDS, LEAST_GAIN
         if place is Place.WORKERS:
-            making_seconds, own_seconds = making_seconds / self._num_workers, SENDING_SECONDS
+            making_seconds /= self._num_workers
+            own_seconds, gain = SENDING_SECONDS, LEAST_GAIN_OF_WORKERS
         least = max(step_seconds, making_seconds) + own_seconds
-        return LEAST_GAIN * least < self._best_seconds
+        return gain * least < self._best_seconds
 
     def _settle(self) -> None:
         stretch = self._stretch
