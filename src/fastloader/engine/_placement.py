@@ -28,7 +28,7 @@ FEWEST_BATCHES = 3  # here, after a first one that finds its memory and caches c
 MOST_ROUNDS = 3
 
 HANDING_SECONDS = 5e-5  # what it takes at least to get a batch from a thread
-SENDING_SECONDS = 1.5e-4  # about what it takes from another process, which has its own cold caches
+SENDING_SECONDS = 1.5e-4  # about what it takes from another process
 CLEAR_GAIN = 1.02  # here over workers, which leave the training loop's own core alone
 LEAST_GAIN = 1.03  # of a thread over the time when a batch is asked for
 LEAST_GAIN_OF_WORKERS = 1.05  # over both, as they take cores and room
