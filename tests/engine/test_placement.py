@@ -196,7 +196,7 @@ def test_no_other_place_is_tried_where_there_is_nothing_to_gain(held, here, maki
     assert spent_here >= seconds
 
 
-def test_workers_are_not_tried_for_batches_that_cost_less_than_to_send_them(held):
+def test_small_batches_are_made_here_as_to_hand_them_over_costs_what_it_saves(held):
     spent_here = run(held, 10, here=1.8e-4, workers=None, making=1.6e-4)
 
     assert spent_here >= 10

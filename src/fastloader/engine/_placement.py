@@ -27,11 +27,11 @@ SKIPPED_BATCHES = 8  # of a place that goes on, until as many as usual are under
 FEWEST_BATCHES = 3  # here, after a first one that finds its memory and caches cold
 MOST_ROUNDS = 3
 
-HANDING_SECONDS = 5e-5  # what it takes at least to get a batch from a thread
-SENDING_SECONDS = 1.5e-4  # about what it takes from another process
+HANDING_SECONDS = 1e-4  # about what it takes to get a batch from a thread
+SENDING_SECONDS = 2e-4  # about what it takes from another process
 CLEAR_GAIN = 1.02  # here over workers, which leave the training loop's own core alone
 LEAST_GAIN = 1.03  # of a thread over the time when a batch is asked for
-LEAST_GAIN_OF_WORKERS = 1.05  # over both, as they take cores and room
+LEAST_GAIN_OF_WORKERS = 1.1  # over both, as they take cores and room
 HOPELESS = 1.5  # times as long as by workers: not tried again
 DEARER = 1.5  # times as long as when it was decided
 HOLD_SECONDS = 15.0  # after a decision; twice as long each time
