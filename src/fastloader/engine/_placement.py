@@ -32,6 +32,7 @@ SENDING_SECONDS = 2e-4  # about what it takes from another process
 CLEAR_GAIN = 1.02  # here over workers, which leave the training loop's own core alone
 LEAST_GAIN = 1.03  # of a thread over the time when a batch is asked for
 LEAST_GAIN_OF_WORKERS = 1.1  # over both, as they take cores and room
+SMALL_SECONDS = 5e-4  # to make whole batches that workers save too little of to begin with
 HOPELESS = 1.5  # times as long as by workers: not tried again
 DEARER = 1.5  # times as long as when it was decided
 HOLD_SECONDS = 15.0  # after a decision; twice as long each time
@@ -75,6 +76,7 @@ class Placement:
         self._others: tuple[Place, ...] = (Place.WORKERS,)
         self._num_workers = 2
         self._phase: Callable[[Placement], None] = Placement._begin
+        self._is_warm = False
         self._hold_seconds = HOLD_SECONDS
         self._held_seconds = 0.0
         self._start_seconds = 0.0  # of workers, until their first batch
@@ -152,6 +154,12 @@ class Placement:
         computed = min(self._read_computed() - self._computed_before, stretch.making_seconds)
         if computed < START_SECONDS:
             return
+        if self._may_be_ahead and not self._is_warm:
+            # What was made so far found data and buffers cold, at times ten times as slow.
+            self._is_warm = True
+            self._computed_before = self._read_computed()
+            self._move(Placement._begin, Place.HERE)
+            return
         self._computing_seconds = computed / stretch.num_batches
         self._making_seconds = stretch.mean_making
         if stretch.num_batches >= STRETCH_BATCHES:  # a few are made in fresh memory
@@ -181,6 +189,8 @@ class Placement:
         step_seconds = self._here_seconds - self._making_seconds
         making_seconds, own_seconds, gain = self._making_seconds, HANDING_SECONDS, LEAST_GAIN
         if place is Place.WORKERS:
+            if self._may_be_ahead and making_seconds < SMALL_SECONDS:
+                return False
             making_seconds /= self._num_workers
             own_seconds, gain = SENDING_SECONDS, LEAST_GAIN_OF_WORKERS
         least = max(step_seconds, making_seconds) + own_seconds
