@@ -289,16 +289,23 @@ def test_few_batches_are_looked_at_where_many_come_in_no_time(monkeypatch):
     assert totals.steady_samples == totals.steady.count == 100 - 21
 
 
+def snapshot_when_ready(loader, num_batches):
+    """Return the figures once so many batches are ready, or of five seconds later."""
+    deadline = time.monotonic() + 5
+    while (
+        loader.stats.snapshot().num_ready_batches < num_batches and time.monotonic() < deadline
+    ):
+        time.sleep(0.01)
+    return loader.stats.snapshot()
+
+
 @pytest.mark.multiprocess
 def test_what_is_under_way_is_seen():
     loader = FastLoader(Sleepy(40, 0), 2, num_workers=2, prefetch_factor=3)
 
     iterator = iter(loader)
     next(iterator)
-    deadline = time.monotonic() + 5
-    while loader.stats.snapshot().num_ready_batches < 6 and time.monotonic() < deadline:
-        time.sleep(0.01)
-    snapshot = loader.stats.snapshot()
+    snapshot = snapshot_when_ready(loader, 6)
     iterator.close()
 
     assert snapshot.num_queued_batches == snapshot.num_ready_batches == 6
@@ -321,10 +328,7 @@ def test_what_torchs_own_workers_have_under_way_is_seen():
 
     iterator = iter(loader)
     next(iterator)
-    deadline = time.monotonic() + 5
-    while loader.stats.snapshot().num_ready_batches < 6 and time.monotonic() < deadline:
-        time.sleep(0.01)
-    snapshot = loader.stats.snapshot()
+    snapshot = snapshot_when_ready(loader, 6)
     del iterator
     after = loader.stats.snapshot()
 
