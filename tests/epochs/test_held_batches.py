@@ -90,6 +90,17 @@ def test_a_place_in_the_epoch_is_gone_on_from(num_read):
     assert rows(resumed) == whole[num_read:]
 
 
+def test_a_thread_makes_two_batches_ahead():
+    loader = FastLoader(augmented(), 8)
+    moving(loader, 2, [Place.HERE, Place.AHEAD])
+    iterator = iter(loader)
+    for _ in range(3):
+        next(iterator)
+
+    assert loader.stats.snapshot().num_queued_batches == 2
+    iterator.close()
+
+
 @pytest.mark.multiprocess
 @pytest.mark.parametrize("num_read", [0, 2, 5, 8])
 def test_a_pass_that_is_broken_off_leaves_nothing(num_read):
