@@ -107,6 +107,14 @@ def test_profile_as_json(capsys):
     assert printed["measurement"]["num_batches"] > 1
 
 
+def test_a_profile_is_drawn(folder):
+    pytest.importorskip("matplotlib")
+
+    main(["profile", "cli_bench:make", "--seconds=0.2", "--plot=p.png"])
+
+    assert (folder / "p.png").read_bytes().startswith(b"\x89PNG")
+
+
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
@@ -138,7 +146,7 @@ def test_what_is_neither_dataset_nor_loader_is_refused(capsys, command):
     ("path", "expected"),
     [("a.xyz", "xyz is no kind of picture"), ("no/a.png", "no such folder")],
 )
-@pytest.mark.parametrize("command", ["bench", "tune"])
+@pytest.mark.parametrize("command", ["bench", "profile", "tune"])
 def test_a_picture_that_cannot_be_written_is_refused_before_anything_is_measured(
     capsys, command, path, expected
 ):

@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from fastloader import FastLoader
 from fastloader.errors import SettingsError
-from fastloader.measuring import diagnose
+from fastloader.measuring import diagnose, plot_diagnosis
 from tests.measuring.planted import (
     Computed,
     Shared,
@@ -165,3 +165,21 @@ def test_a_diagnosis_is_plain_values_for_programs():
 def test_a_loader_without_batches_cannot_be_diagnosed():
     with pytest.raises(SettingsError, match="no batch"):
         diagnose(DataLoader(TensorDataset(torch.zeros(0, 2))), seconds=0.1)
+
+
+def test_a_picture_shows_the_loop_and_what_a_batch_takes(tmp_path):
+    pytest.importorskip("matplotlib")
+    loader = FastLoader(Computed(64, 1e-3), 8, num_workers=0)
+    diagnosis = diagnose(loader, step=sleeping(0.002), seconds=0.2)
+
+    ax = plot_diagnosis(diagnosis, tmp_path / "diagnosis.svg")
+
+    bars = [label.get_text() for label in ax.get_yticklabels()]
+    widths = dict(zip(bars, (bar.get_width() for bar in ax.patches), strict=True))
+    assert bars == ["the loop waits", "the loop works", "making: samples", "making: collate"]
+    assert widths["making: samples"] == pytest.approx(1e3 * diagnosis.evidence.samples_seconds)
+    assert [line.get_xdata()[0] for line in ax.lines] == [
+        pytest.approx(1e3 * getattr(diagnosis.measurement.stats, f"next_p{share}_seconds"))
+        for share in (50, 95, 99)
+    ]
+    assert (tmp_path / "diagnosis.svg").stat().st_size > 1000

@@ -52,7 +52,8 @@ def run(arguments: argparse.Namespace) -> Report:
     """
     from torch.utils.data import DataLoader  # noqa: PLC0415 - help needs no torch
 
-    from fastloader.tuning import check_plot, compare_settings, plot_comparison  # noqa: PLC0415
+    from fastloader.measuring import check_plot  # noqa: PLC0415
+    from fastloader.tuning import compare_settings, plot_comparison  # noqa: PLC0415
 
     if arguments.plot is not None:
         check_plot(arguments.plot)

@@ -29,6 +29,7 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     parser.add_argument(
         "--seconds", type=duration, default=5.0, help="for all of it; default: 5"
     )
+    parser.add_argument("--plot", metavar="FILE.png", help="draw where the time goes")
     parser.add_argument("--quiet", action="store_true", help="show no progress bar")
     return parser
 
@@ -38,8 +39,10 @@ def run(arguments: argparse.Namespace) -> Report:
     from torch.utils.data import DataLoader  # noqa: PLC0415 - help needs no torch
 
     from fastloader import FastLoader, diagnose  # noqa: PLC0415
-    from fastloader.measuring import BenchmarkResult  # noqa: PLC0415
+    from fastloader.measuring import BenchmarkResult, check_plot, plot_diagnosis  # noqa: PLC0415
 
+    if arguments.plot is not None:
+        check_plot(arguments.plot)
     target = load_target(arguments.target)
     loader: Any = (
         target if isinstance(target, DataLoader) else FastLoader(target, arguments.batch_size)
@@ -50,6 +53,8 @@ def run(arguments: argparse.Namespace) -> Report:
         seconds=arguments.seconds,
         progress=False if arguments.quiet else "auto",
     )
+    if arguments.plot is not None:
+        plot_diagnosis(diagnosis, arguments.plot)
     table = BenchmarkResult({arguments.target: (diagnosis.measurement,)})
     return Report(
         f"{table}\n\n{diagnosis}",

@@ -46,7 +46,8 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
 
 def run(arguments: argparse.Namespace) -> Report:
     """Tune, and tell what was found."""
-    from fastloader.tuning import check_plot, measure_settings, plot_rates  # noqa: PLC0415 - slow to import
+    from fastloader.measuring import check_plot, plot_rates  # noqa: PLC0415 - slow to import
+    from fastloader.tuning import measure_settings  # noqa: PLC0415
 
     if arguments.plot is not None:
         check_plot(arguments.plot)

@@ -6,6 +6,7 @@ from fastloader.measuring._causes import Cause, Finding
 from fastloader.measuring._diagnose import Diagnosis, diagnose
 from fastloader.measuring._evidence import Evidence
 from fastloader.measuring._measure import Measurement, measure_loader
+from fastloader.measuring._plot import check_plot, plot_diagnosis, plot_rates
 
 __all__ = [
     "BenchmarkResult",
@@ -15,7 +16,10 @@ __all__ = [
     "Finding",
     "Measurement",
     "benchmark",
+    "check_plot",
     "diagnose",
     "find_batch_size",
     "measure_loader",
+    "plot_diagnosis",
+    "plot_rates",
 ]

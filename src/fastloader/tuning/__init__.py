@@ -1,7 +1,7 @@
 """Which settings are the fastest: measured, not guessed."""
 
+from fastloader.measuring import plot_rates
 from fastloader.tuning._compare import compare_settings, plot_comparison
-from fastloader.tuning._plot import check_plot, plot_rates
 from fastloader.tuning._report import TuningReport
 from fastloader.tuning._search import Row
 from fastloader.tuning._tune import measure_settings, tune
@@ -9,7 +9,6 @@ from fastloader.tuning._tune import measure_settings, tune
 __all__ = [
     "Row",
     "TuningReport",
-    "check_plot",
     "compare_settings",
     "measure_settings",
     "plot_comparison",

@@ -10,8 +10,7 @@ from torch.utils.data import DataLoader
 from fastloader._loader import FastLoader
 from fastloader._progress_bar import Progress
 from fastloader.errors import SettingsError
-from fastloader.measuring import BenchmarkResult, benchmark
-from fastloader.tuning._plot import plot_rates
+from fastloader.measuring import BenchmarkResult, benchmark, plot_rates
 from fastloader.tuning._trial import Step
 
 __all__ = ["compare_settings", "plot_comparison"]
