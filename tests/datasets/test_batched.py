@@ -202,6 +202,11 @@ def test_indices_of_every_kind_mean_what_they_mean_to_the_dataset(indices):
     check(TensorDataset(torch.arange(12).view(6, 2)), indices)
 
 
+@pytest.mark.parametrize("of", [torch.conj, torch._neg_view], ids=["conjugated", "negated"])
+def test_large_rows_whose_values_are_not_in_memory_are_found(of):
+    check(TensorDataset(of(torch.randn(5, 40_000, dtype=torch.complex64))), [4, 0, 2])
+
+
 @pytest.mark.parametrize(
     ("dataset", "error"),
     [

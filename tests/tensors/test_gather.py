@@ -4,7 +4,13 @@ import numpy as np
 import pytest
 import torch
 
-from fastloader.tensors._gather import CREW_PART_BYTES, PART_BYTES, gather_rows
+from fastloader.tensors._gather import (
+    CREW_PART_BYTES,
+    PART_BYTES,
+    SHARED_BYTES,
+    _quickest_for,
+    gather_rows,
+)
 from fastloader.threads._crew import Crew, working_with
 
 DTYPES = [torch.uint8, torch.bool, torch.bfloat16, torch.float32, torch.complex64, torch.int64]
@@ -62,6 +68,7 @@ def test_a_position_outside_is_an_error(bad, num_threads):
 
 @pytest.fixture
 def crew(num_threads):
+    _quickest_for.cache_clear()
     lent = Crew(num_threads - 1)
     with working_with(lent):
         yield lent
@@ -82,8 +89,23 @@ def test_every_way_that_is_tried_gives_the_rows(dtype, start, crew):
         assert torch.equal(out.view(torch.uint8), source[positions].view(torch.uint8))
 
 
-def test_a_position_outside_is_an_error_for_a_crew_too(crew):
+@pytest.mark.parametrize("num_bytes", [SHARED_BYTES - 8, SHARED_BYTES, 2 * CREW_PART_BYTES])
+def test_torch_s_threads_are_tried_once_they_have_work_for_two(num_bytes, num_threads, crew):
+    source = torch.zeros((8, num_bytes // 8), dtype=torch.uint8)
+
+    for _ in range(3):  # the first one of each way starts threads
+        gather_rows(source, np.arange(8), torch.empty_like(source))
+
+    are_tried = num_threads > 1 and num_bytes >= SHARED_BYTES
+    assert crew.experience == ({0, 1} if are_tried else set())
+
+
+@pytest.mark.parametrize("bad", [40, -1])
+@pytest.mark.parametrize("num_before", [0, 2], ids=["by torch", "by the crew"])
+def test_a_position_outside_is_an_error_whoever_gathers(num_before, bad, crew):
     source = make_rows(torch.uint8)
+    for _ in range(num_before):
+        gather_rows(source, np.arange(40), torch.empty_like(source))
 
     with pytest.raises(IndexError):
-        gather_rows(source, np.array([*range(39), 40]), torch.empty_like(source))
+        gather_rows(source, np.array([*range(39), bad]), torch.empty_like(source))

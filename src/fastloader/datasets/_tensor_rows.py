@@ -28,7 +28,8 @@ class Rows:
         self._inverse = None if order is None else [order.index(n) for n in range(tensor.ndim)]
         self._source = source if order is None else source.permute(order)
         self._shape = tuple(self._source.shape[1:])
-        self._copies = tensor.device.type == "cpu" and not tensor.requires_grad
+        is_lazy = tensor.is_conj() or tensor.is_neg()  # its memory is not its values
+        self._copies = tensor.device.type == "cpu" and not tensor.requires_grad and not is_lazy
 
     def select(self, positions: npt.NDArray[np.int64]) -> torch.Tensor:
         """Return rows as a batch.
