@@ -46,6 +46,7 @@ from fastloader.settings._inputs import GivenOptions
 from fastloader.settings._settings import Auto, LoaderSettings, Transport, Workers
 from fastloader.settings._suggestion import find_suggestion
 from fastloader.settings._traits import describe_dataset
+from fastloader.settings._worker_limits import ENOUGH_BYTES
 from fastloader.stats import LoaderStats, queue_of, timed
 
 __all__ = ["FastLoader"]
@@ -209,7 +210,7 @@ class FastLoader(ResumableLoader[T_co]):
             drop_last=drop_last,
             collate_fn=collate_fn,
         )
-        machine = read_machine()
+        machine = read_machine(enough_bytes=ENOUGH_BYTES)
         suggested = find_suggestion(
             settings, dataset, batch_size if batch_sampler is None else None, machine
         )

@@ -389,7 +389,7 @@ def test_batches_that_cannot_be_sent_can_be_made_here(open_pool):
     dataset = Unsendable()
     plan = FetchPlan(dataset, False, True, list, False, None)
     scope = DrawScope(seed=3, epoch=0)
-    maker = BatchMaker(plan, BufferPool(), scope=scope, rank=0, skipped=[])
+    maker = BatchMaker(plan, BufferPool(), read_scope=lambda: scope, skipped=[])
     run = start(open_pool(dataset, collate_fn=list), in_fours(8), maker=maker)
 
     made = batches_of(run)
@@ -404,7 +404,7 @@ def test_a_batch_made_here_may_have_all_its_samples_skipped(open_pool):
         Faulty(8, faulty=[0, 1, 2, 3]), False, True, list, False, None, on_error="skip"
     )
     scope = DrawScope(seed=3, epoch=0)
-    maker = BatchMaker(unreadable, BufferPool(), scope=scope, rank=0, skipped=[])
+    maker = BatchMaker(unreadable, BufferPool(), read_scope=lambda: scope, skipped=[])
     run = start(open_pool(plan.dataset, collate_fn=list), in_fours(8), maker=maker)
 
     made = batches_of(run)

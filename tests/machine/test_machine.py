@@ -11,6 +11,7 @@ import psutil
 import pytest
 import torch
 
+from fastloader.machine import _machine as machine_module
 from fastloader.machine._machine import read_available_bytes, read_machine
 
 GB = 1 << 30
@@ -247,6 +248,32 @@ def test_memory_is_known_on_a_machine_without_proc(tmp_path, monkeypatch):
     available = read_available_bytes(tmp_path)
 
     assert 0 < available < 1 << 50
+
+
+@pytest.mark.parametrize(
+    ("unused", "told"), [(8, 8), (7, 64)], ids=["enough is unused", "files may give way"]
+)
+def test_no_more_memory_is_looked_for_than_is_enough_for_all_ranks(
+    system, monkeypatch, unused, told
+):
+    monkeypatch.setattr(machine_module, "_read_unused_bytes", lambda: unused * GB)
+    monkeypatch.setattr(machine_module.sys, "platform", "linux")
+
+    machine = read_machine(system({}), {"LOCAL_WORLD_SIZE": "2"}, enough_bytes=4 * GB)
+
+    assert machine.available_bytes == told * GB
+
+
+def test_enough_unused_memory_obeys_the_groups_limit(system, monkeypatch):
+    monkeypatch.setattr(machine_module, "_read_unused_bytes", lambda: 8 * GB)
+    group = "sys/fs/cgroup/user/job/memory"
+    root = system({
+        **VERSION_2,
+        f"{group}.max": f"{8 * GB}\n",
+        f"{group}.current": f"{5 * GB}\n",
+    })
+
+    assert read_available_bytes(root, enough_bytes=4 * GB) == 3 * GB
 
 
 def test_limits_of_groups_are_looked_for_once_and_free_memory_is_read_each_time(system):

@@ -21,6 +21,7 @@ from fastloader.engine._merged import MERGED_BYTES
 from fastloader.engine._stream_point import StreamPoint
 from fastloader.engine._wording import name_samples
 from fastloader.inspection._plain_code import has_plain_collate
+from fastloader.machine._ranks import read_ranks
 from fastloader.randomness._isolation import BatchIsolation, DrawingHabits
 from fastloader.randomness._seeding import DrawScope, draw_scope
 from fastloader.sampling._drawn import Drawn
@@ -48,8 +49,7 @@ class BatchMaker:
     Args:
         plan: What to read and how.
         allocate: Makes the tensors of the batches.
-        scope: Base seed and epoch.
-        rank: Of this process in the run.
+        read_scope: Returns base seed and epoch; called when they are needed, as plain code never draws.
         skipped: Takes the samples that were left out.
         habits: What earlier epochs have shown of the dataset's draws.
         crew: Lent to datasets that make whole batches.
@@ -68,8 +68,7 @@ class BatchMaker:
         plan: FetchPlan,
         allocate: Allocator,
         *,
-        scope: DrawScope,
-        rank: int,
+        read_scope: Callable[[], DrawScope],
         skipped: list[SkippedSample],
         habits: DrawingHabits | None = None,
         crew: Crew | None = None,
@@ -80,8 +79,7 @@ class BatchMaker:
     ) -> None:
         self._plan = plan
         self._allocate = allocate
-        self._scope = scope
-        self._rank = rank
+        self._read_scope = read_scope
         self._habits = habits
         self._skipped = skipped
         self._crew = crew
@@ -165,10 +163,14 @@ class BatchMaker:
                 return work()
 
     @cached_property
+    def _scope(self) -> DrawScope:
+        return self._read_scope()
+
+    @cached_property
     def _isolation(self) -> BatchIsolation:
         """Made when it is needed: plain code, and what makes whole batches, draws nothing."""
         seed, epoch = self._scope.seed, self._scope.epoch
-        return BatchIsolation(seed, epoch, self._rank, habits=self._habits)
+        return BatchIsolation(seed, epoch, read_ranks().rank, habits=self._habits)
 
     def _note_skipped(self, fetcher: Fetcher) -> None:
         for skip in fetcher.skipped:

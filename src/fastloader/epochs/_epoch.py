@@ -46,7 +46,6 @@ from fastloader.epochs._worker_runs import (
     open_thread_run,
 )
 from fastloader.inspection._lengths import length_if_known
-from fastloader.machine._ranks import read_ranks
 from fastloader.randomness._isolation import DrawingHabits
 from fastloader.randomness._seeding import DrawScope
 from fastloader.sampling._drawn import Drawn
@@ -267,14 +266,16 @@ class EpochOpener:
     ) -> BatchMaker:
         """Return what makes batches in this process."""
         begun = epoch.begun
+        crew = None
+        if epoch.plan.batched is not None:  # no other dataset is lent one
+            crew = Crew(torch.get_num_threads() - 1) if standby is None else standby.crew
         return BatchMaker(
             epoch.plan,
             allocator(epoch.loader, epoch.device, self._buffers),
-            scope=DrawScope(begun.order.start.base_seed, begun.epoch),
-            rank=read_ranks().rank,
+            read_scope=lambda: DrawScope(begun.order.start.base_seed, begun.epoch),
             skipped=self._facts.skipped,
             habits=self._habits,
-            crew=Crew(torch.get_num_threads() - 1) if standby is None else standby.crew,
+            crew=crew,
             ends_crew=standby is None,
             point=begun.stream_points.get(0),
             remind=begun.remind,

@@ -2,13 +2,14 @@
 
 from contextlib import AbstractContextManager, nullcontext
 from hashlib import blake2b
+from typing import NamedTuple
 
 import torch
 
 from fastloader._torch_internals import draws_on_cpu_by_default
 from fastloader.randomness._seeding import derive_seed
 
-__all__ = ["draw_seed", "draws_on_cpu", "order_seed", "peek_seed"]
+__all__ = ["PeekedSeed", "draw_seed", "draws_on_cpu", "order_seed", "peek_seed"]
 
 _ORDER = 1
 """Tells the seed of the order from other seeds made of the same number."""
@@ -35,14 +36,27 @@ def draw_seed(generator: torch.Generator | None) -> int:
     return int(drawn.item())
 
 
-def peek_seed(epoch: int) -> int:
-    """Derive a seed from the state of torch's global generator without moving it.
+class PeekedSeed(NamedTuple):
+    """A seed that is derived when it is asked for, as that takes longer than to keep the state."""
+
+    state: torch.Tensor
+    """Of torch's global generator; uint8."""
+    epoch: int
+    """Number of the epoch, so that epochs differ while the state stays the same."""
+
+    def derive(self) -> int:
+        """Return the seed, 64 bits."""
+        state, salt = self.state.numpy().tobytes(), self.epoch.to_bytes(16)
+        return int.from_bytes(blake2b(state, digest_size=8, salt=salt).digest())
+
+
+def peek_seed(epoch: int) -> PeekedSeed:
+    """Take a seed from torch's global generator without moving it.
 
     Args:
-        epoch: Number of the epoch, so that epochs differ while the state stays the same.
+        epoch: Number of the epoch.
     """
-    state = torch.get_rng_state().numpy().tobytes()
-    return int.from_bytes(blake2b(state, digest_size=8, salt=epoch.to_bytes(16)).digest())
+    return PeekedSeed(torch.default_generator.get_state(), epoch)
 
 
 def draws_on_cpu() -> AbstractContextManager[object]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain, islice
 from typing import Any, NamedTuple
 
@@ -18,7 +19,7 @@ from torch.utils.data import (
 from fastloader._torch_internals import draws_on_cpu_by_default
 from fastloader.errors import EmptyEpochError
 from fastloader.inspection._lengths import length_if_known
-from fastloader.sampling._base_seed import draw_seed, draws_on_cpu, peek_seed
+from fastloader.sampling._base_seed import PeekedSeed, draw_seed, draws_on_cpu, peek_seed
 from fastloader.sampling._compact import compact_sampler
 from fastloader.sampling._drawn import DrawnBatches
 from fastloader.sampling._epoch_sampler import has_chunks
@@ -55,12 +56,17 @@ _TORCH_SAMPLERS = (
 class OrderStart:
     """What the order of an epoch was drawn from, to draw it again."""
 
-    base_seed: int
-    """Of the random draws of the samples; the same on every rank that draws alike."""
+    seed: int | PeekedSeed
+    """What `base_seed` is, or will be made of."""
     own: RandomStates
     """Of the generators of the loader and its samplers, before the order was drawn."""
     globals: RandomStates | None
     """Of the global generators, if the order depends on them."""
+
+    @cached_property
+    def base_seed(self) -> int:
+        """Of the random draws of the samples; the same on every rank that draws alike."""
+        return self.seed.derive() if isinstance(self.seed, PeekedSeed) else self.seed
 
 
 @dataclass(frozen=True)
@@ -155,13 +161,14 @@ def _draw_start(
     states = None
     if draws_globals:
         states = capture_globals(all_libraries=type(decider) not in _TORCH_SAMPLERS)
+    drawn: int | PeekedSeed
     if seed is not None:
-        base_seed = seed
+        drawn = seed
     elif generator is not None or may_draw:
-        base_seed = draw_seed(generator) % 2**64
+        drawn = draw_seed(generator) % 2**64
     else:
-        base_seed = peek_seed(epoch)
-    return OrderStart(base_seed, own, states)
+        drawn = peek_seed(epoch)
+    return OrderStart(drawn, own, states)
 
 
 def check_any_batch(batch_sampler: Iterable[Any] | None) -> None:

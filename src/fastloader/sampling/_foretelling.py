@@ -101,7 +101,7 @@ def _foretell(
     elif generator is not None or type(decider) is not SequentialSampler:
         base_seed = draw_seed(twins[id(generator)]) % 2**64
     else:
-        base_seed = peek_seed(epoch)
+        base_seed = peek_seed(epoch).derive()
     if type(decider) is not RandomSampler:
         return base_seed, None
     if decider.generator is None:

@@ -2,7 +2,7 @@
 
 from fastloader.machine._machine import Machine
 
-__all__ = ["count_waiting", "count_workers"]
+__all__ = ["ENOUGH_BYTES", "count_waiting", "count_workers"]
 
 _MAX_WORKERS = 16
 """More workers than this no longer raise the rate on any machine measured."""
@@ -15,6 +15,9 @@ _WORKER_BYTES = 512 * 1024 * 1024
 
 _PROCESS_BYTES = 256 * 1024 * 1024
 """The same without batches, whose size is known before workers become more than CPUs."""
+
+ENOUGH_BYTES = max(_MAX_WORKERS * _WORKER_BYTES, _MAX_WAITING * _PROCESS_BYTES)
+"""Memory for one rank that is no limit any more."""
 
 _WORKER_FILES = 16
 """Open files that the process should have for each worker: it keeps five, the rest is left."""
