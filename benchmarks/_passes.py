@@ -1,5 +1,6 @@
 """Take batches as a training loop would, and count what comes."""
 
+import time
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
@@ -9,7 +10,7 @@ import torch
 from _harness import Benchmark, Run, Work
 from _peers import LOADERS, OURS, STOCK, Epochs
 
-__all__ = ["FEW", "add_loaders", "count", "leaves", "one_pass", "pass_over"]
+__all__ = ["FEW", "add_loaders", "count", "leaves", "one_pass", "pass_over", "passes_for"]
 
 _PAGE_BYTES = 4096
 
@@ -27,7 +28,7 @@ def leaves(batch: Any) -> Iterator[Any]:
 
 
 def count(batches: Iterator[Any]) -> Work:
-    """Take all batches, reading one value of each page of them."""
+    """Take all batches, reading one value of each whole page of them."""
     num_samples = num_batches = num_bytes = 0
     for batch in batches:
         parts = list(leaves(batch))
@@ -35,8 +36,8 @@ def count(batches: Iterator[Any]) -> Work:
         num_samples += len(parts[0])
         for part in parts:
             num_bytes += part.nbytes
-            step = max(1, _PAGE_BYTES // part.itemsize)
-            part.reshape(-1)[::step].sum()
+            if part.nbytes >= _PAGE_BYTES:
+                part.reshape(-1)[:: _PAGE_BYTES // part.itemsize].sum()
     return Work(samples=num_samples, batches=num_batches, nbytes=num_bytes)
 
 
@@ -45,6 +46,23 @@ def pass_over(epochs: Epochs) -> Run:
 
     def run() -> Work:
         return count(iter(epochs()))
+
+    return run
+
+
+def passes_for(seconds: float, epochs: Epochs) -> Run:
+    """Return a run that is as many passes as it takes to fill some time, one at least."""
+
+    def run() -> Work:
+        end = time.perf_counter() + seconds
+        works = [count(iter(epochs()))]
+        while time.perf_counter() < end:
+            works.append(count(iter(epochs())))
+        return Work(
+            samples=sum(work.samples for work in works),
+            batches=sum(work.batches for work in works),
+            nbytes=sum(work.nbytes for work in works),
+        )
 
     return run
 

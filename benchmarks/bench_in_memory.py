@@ -1,20 +1,24 @@
 """How fast are shuffled batches of images that lie in memory?
 
 Question: samples per second of whole epochs, where nothing has to be read or decoded.
-Held fixed: the same images, shuffled batches of 256, one epoch a run, one value of each page read,
-    each batch dropped when the next one is asked for. ``--images small`` are 60,000 uint8 images
-    of 3x32x32 with labels, ``--images large`` 1,000 float32 images of 3x224x224.
+Held fixed: the same images, shuffled batches of 256, one value of each page read, each batch dropped
+    when the next one is asked for, as many threads as torch takes by itself. ``--images small``
+    are 60,000 uint8 images of 3x32x32 with labels, ``--images large`` 1,000 float32 images of
+    3x224x224.
 Baseline: the fastest of stock `DataLoader`, as it comes and tuned, over a dataset that indexes
     tensors and over `TensorDataset`.
-Method: loaders live on; one epoch before the clock starts. Hugging Face datasets
-    gets the first 4,000 images, in tables of its own.
-Limit: the gather alone, into buffers that exist.
+Method: loaders live on; a run is as many epochs as fill half a second, one at least, after one
+    before the clock starts: each follows others that have left the caches full of their own, and
+    a single epoch of 40 ms would measure that. Hugging Face datasets gets the first 4,000 images,
+    in tables of its own.
+Limit: the gather alone, into buffers that exist, by one thread or torch's, whichever are quicker
+    at the time; its batches are read as all others are.
 Losing cases: the dataset that indexes, one sample after the other, costs FastLoader what Python
     costs; only a dataset that it can read by whole batches is gathered.
 Command: python benchmarks/bench_in_memory.py --images small --json in-memory-small.json
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -22,11 +26,14 @@ import numpy.typing as npt
 import torch
 from torch.utils.data import Dataset, TensorDataset
 
-from _harness import Benchmark, Run, Work
-from _passes import FEW, add_loaders, one_pass
+from _harness import Benchmark, Run
+from _passes import FEW, add_loaders, passes_for
+from _peers import LOADERS
 from fastloader.tensors._gather import gather_rows
+from fastloader.threads._crew import Crew, working_with
 
 _BATCH_SIZE = 256
+_RUN_SECONDS = 0.5
 _NUM_OF_HUGGING_FACE = 4_000
 _SMOKE_PEERS = (
     "torchdata.nodes, threads", "torchdata.nodes, processes", "SPDL, threads", "Grain, threads",
@@ -70,22 +77,34 @@ def make_dataset(images: str, smoke: bool, adapted: bool = False) -> Any:
     return TensorDataset(pixels, labels) if adapted else _Indexed(pixels, labels)
 
 
+def epochs_of(
+    loader: str,
+    make_dataset: Any,
+    batch_size: int,
+    num_workers: int,
+    shuffle: bool,
+    **given: Any,
+) -> Run:
+    """Prepare a loader by its name, with torch's own number of threads."""
+    epochs = LOADERS[loader](make_dataset(**given), batch_size, num_workers, shuffle)
+    return passes_for(_RUN_SECONDS, epochs)
+
+
 def limit(images: str, smoke: bool) -> Run:
     """The gather alone, into two buffers that exist: what no loader can beat."""
     pixels, labels = _make_images(images, smoke)
     outs = [torch.empty((_BATCH_SIZE, *pixels.shape[1:]), dtype=pixels.dtype) for _ in range(2)]
+    crew = Crew(torch.get_num_threads() - 1)
 
-    def run() -> Work:
+    def epoch() -> Iterator[Any]:
         order = np.random.default_rng(0).permutation(len(pixels))
-        batches = nbytes = 0
-        for start in range(0, len(pixels), _BATCH_SIZE):
-            positions = order[start : start + _BATCH_SIZE]
-            gathered = gather_rows(pixels, positions, outs[batches % 2][: len(positions)])
-            batches += 1
-            nbytes += gathered.nbytes + labels[positions].nbytes
-        return Work(samples=len(pixels), batches=batches, nbytes=nbytes)
+        with working_with(crew):
+            for batch, start in enumerate(range(0, len(pixels), _BATCH_SIZE)):
+                positions = order[start : start + _BATCH_SIZE]
+                gathered = gather_rows(pixels, positions, outs[batch % 2][: len(positions)])
+                yield gathered, labels[positions]
 
-    return run
+    return passes_for(_RUN_SECONDS, epoch)
 
 
 def main() -> None:
@@ -96,10 +115,18 @@ def main() -> None:
     given: dict[str, Any] = {"images": arguments.images, "smoke": arguments.smoke}
     shared: dict[str, Any] = {"batch_size": _BATCH_SIZE, "shuffle": True}
     only = (*FEW, *_SMOKE_PEERS) if arguments.smoke else ()
-    add_loaders(benchmark, make_dataset, num_workers=(0, 2), only=only, **shared, **given)
+    add_loaders(
+        benchmark,
+        make_dataset,
+        num_workers=(0, 2),
+        prepare=epochs_of,
+        only=only,
+        **shared,
+        **given,
+    )
     for name, group in (("DataLoader, tuned", "stock"), ("FastLoader", "")):
         benchmark.add(
-            f"{name}, TensorDataset", one_pass, group=group, loader=name, num_workers=0,
+            f"{name}, TensorDataset", epochs_of, group=group, loader=name, num_workers=0,
             make_dataset=make_dataset, adapted=True, **shared, **given,
         )  # fmt: skip
     benchmark.add("limit: gather alone", limit, is_limit=True, **given)
