@@ -77,8 +77,9 @@ def crew(num_threads):
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("start", [0, 1], ids=["aligned", "not aligned"])
-def test_every_way_that_is_tried_gives_the_rows(dtype, start, crew):
-    row_elements = CREW_PART_BYTES // 8 // dtype.itemsize + 3
+@pytest.mark.parametrize("more", [0, 3], ids=["in equal pieces", "as a whole"])
+def test_every_way_that_is_tried_gives_the_rows(dtype, start, more, crew):
+    row_elements = CREW_PART_BYTES // 8 // dtype.itemsize + more
     flat = torch.randint(0, 2, (start + 40 * row_elements,)).to(dtype)
     source = flat[start:].view(40, row_elements)
     positions = np.random.default_rng(0).integers(0, 40, 37)

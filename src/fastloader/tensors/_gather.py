@@ -96,12 +96,24 @@ def _quickest_for(_row_bytes: int) -> Quickest:
 def _gather_by_torch(
     source: torch.Tensor, positions: npt.NDArray[np.int64], out: torch.Tensor
 ) -> None:
-    units, target = source, out
-    if out.numel() >= len(out) * SERIAL_ELEMENTS:  # torch shares out each row by itself
-        units, target = (as_units(rows.view(len(rows), -1)) for rows in (source, out))
-        if units.dtype != target.dtype:  # one of them begins within a larger unit
-            units, target = source, out
-    _select(units, positions, target)
+    if out.numel() < len(out) * SERIAL_ELEMENTS:
+        _select(source, positions, out)
+        return
+    # Torch shares out each row that is longer by itself, and waits for its threads after each.
+    units, target = (as_units(rows.view(len(rows), -1)) for rows in (source, out))
+    if units.dtype != target.dtype:  # one of them begins within a larger unit
+        units, target = (rows.view(len(rows), -1) for rows in (source, out))
+    num_pieces = _count_pieces(target.shape[1])
+    pieces = positions[:, None] * num_pieces + np.arange(num_pieces)
+    units, target = (rows.view(len(rows) * num_pieces, -1) for rows in (units, target))
+    _select(units, pieces.reshape(-1), target)
+
+
+@lru_cache(maxsize=64)
+def _count_pieces(num_elements: int) -> int:
+    """Return into how many equal parts to cut a row so that they are short; 1 if it cannot be."""
+    fewest = num_elements // SERIAL_ELEMENTS + 1
+    return next((n for n in range(fewest, 16 * fewest) if num_elements % n == 0), 1)
 
 
 def _select(
