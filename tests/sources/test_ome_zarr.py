@@ -237,14 +237,38 @@ def test_one_well_of_a_plate_is_read(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("missing", "message"),
-    [("A/1", r"A/1 is a well of plate 'plate one', but"), ("A/1/0", r"A/1/0 is a field of a")],
+    ("opened", "missing", "message", "left"),
+    [
+        ("", ["A/1"], r"p\.zarr lists 1 wells or fields that are not there \(A/1\)", [2]),
+        ("", ["A/1/0"], r"p\.zarr lists 1 .* \(A/1/0\)", [1, 2]),
+        ("", ["A/1/0", "A/1/1"], r"p\.zarr lists 2 .* \(A/1/0, A/1/1\)", [2]),
+        ("A/1", ["A/1/1"], r"A/1 lists 1 .* \(1\)", [0]),
+    ],
 )
-def test_a_part_of_a_plate_that_is_not_there_is_told(tmp_path, missing, message):
+@each_version
+def test_a_plate_that_is_imaged_in_part_gives_what_is_there(
+    tmp_path, version, opened, missing, message, left
+):
+    images = [random_pixels((1, 4, 4), seed=seed) for seed in range(3)]
+    plate = write_plate(tmp_path / "p.zarr", {"A/1": images[:2], "B/2": images[2:]}, version)
+    for path in missing:
+        shutil.rmtree(plate / path)
+
+    with pytest.warns(UserWarning, match=message):
+        source = OmeZarrFolder(plate / opened)
+
+    assert_images([images[number][None, :, None] for number in left], read_all(source))
+
+
+@pytest.mark.parametrize("missing", ["A/1", "A/1/0"])
+def test_a_plate_of_which_nothing_is_there_is_refused(tmp_path, missing):
     write_plate(tmp_path / "p.zarr", {"A/1": [random_pixels((1, 4, 4))]})
     shutil.rmtree(tmp_path / "p.zarr" / missing)
 
-    with pytest.raises(SourceError, match=message):
+    with (
+        pytest.warns(UserWarning, match="lists 1 wells or fields that are not there"),
+        pytest.raises(SourceError, match="is a Zarr group without an image"),
+    ):
         OmeZarrFolder(tmp_path)
 
 
@@ -471,5 +495,7 @@ def test_a_folder_of_both_kinds_needs_the_format(tmp_path):
     write_ome_zarr(tmp_path / "a.zarr", random_pixels((1, 4, 4)))
     write_tiff(tmp_path / "b.tif", random_pixels((4, 4)))
 
+    with pytest.raises(SourceError, match=r"by format= .*, one of 'ome-zarr', 'tiff'\.$"):
+        open_source(tmp_path)
     assert open_source(tmp_path, format="tiff").read_column("path") == ["b.tif"]
     assert open_source(tmp_path, format="ome-zarr").read_column("path") == ["a.zarr"]

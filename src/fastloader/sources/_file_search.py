@@ -8,14 +8,18 @@ from fastloader.sources._file_tree import FileTree
 
 __all__ = [
     "TIFF_SUFFIXES",
+    "ZARR_METADATA",
     "file_columns",
     "find_files",
     "holds_file",
+    "is_zarr_node",
     "natural_order",
     "walk_folders",
 ]
 
 TIFF_SUFFIXES = (".tif", ".tiff", ".btf", ".tf8", ".tf2", ".lsm", ".stk")
+ZARR_METADATA = ("zarr.json", ".zgroup", ".zarray")
+"""One of these is in each folder that is a Zarr group or array."""
 
 
 def find_files(tree: FileTree, suffixes: Sequence[str], pattern: str | None) -> list[str]:
@@ -50,15 +54,22 @@ def find_files(tree: FileTree, suffixes: Sequence[str], pattern: str | None) -> 
 def holds_file(tree: FileTree, suffixes: Sequence[str]) -> bool:
     """Tell whether a folder has such a file somewhere; stops at the first.
 
+    Zarr stores are not looked into: they may have more folders than all else.
+
     Args:
         tree: A folder.
         suffixes: Of the file, lower case.
     """
     return any(
         name.lower().endswith(tuple(suffixes))
-        for _, _, names in walk_folders(tree)
+        for _, _, names in walk_folders(tree, lambda _, files: not is_zarr_node(files))
         for name in names
     )
+
+
+def is_zarr_node(files: Sequence[str]) -> bool:
+    """Tell by the names of its files whether a folder is a Zarr group or array."""
+    return any(name in files for name in ZARR_METADATA)
 
 
 def walk_folders(

@@ -1,12 +1,18 @@
 """Finds the images of OME-Zarr stores: single ones, collections, plates and folders of stores."""
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any, NoReturn
 
 from fastloader.errors import ImageDataError, SourceError
-from fastloader.sources._file_search import natural_order, walk_folders
+from fastloader.sources._file_search import (
+    ZARR_METADATA,
+    is_zarr_node,
+    natural_order,
+    walk_folders,
+)
 from fastloader.sources._file_tree import FileTree
 from fastloader.sources._zarr_array import read_json
 
@@ -14,7 +20,6 @@ __all__ = ["OmeZarrNode", "find_nodes", "holds_store", "read_attributes"]
 
 Columns = dict[str, str | int | None]
 
-_METADATA = ("zarr.json", ".zgroup", ".zarray")
 _LABELS = "labels"
 
 
@@ -32,7 +37,7 @@ class OmeZarrNode:
 
 def _is_zarr_node(tree: FileTree, inside: str) -> bool:
     """Tell whether a folder is a Zarr group or array."""
-    return any(tree.is_file(_at(inside, name)) for name in _METADATA)
+    return any(tree.is_file(_at(inside, name)) for name in ZARR_METADATA)
 
 
 def holds_store(tree: FileTree) -> bool:
@@ -84,7 +89,7 @@ def _stores_in(tree: FileTree) -> Iterator[str]:
     found: list[str] = []
 
     def descends(inside: str, files: Sequence[str]) -> bool:
-        is_store = any(name in files for name in _METADATA)
+        is_store = is_zarr_node(files)
         if is_store:
             found.append(inside.rstrip("/"))
         return not is_store
@@ -105,7 +110,9 @@ def _images_in(tree: FileTree, path: str, columns: Columns) -> Iterator[OmeZarrN
     elif "plate" in attributes:
         yield from _images_of_plate(tree, path, attributes["plate"], columns)
     elif "well" in attributes:
-        yield from _images_of_well(tree, path, attributes["well"], columns)
+        missing: list[str] = []
+        yield from _images_of_well(tree, path, attributes["well"], columns, missing)
+        _tell_missing(tree, path, missing)
     else:
         for name in _children(tree, path, attributes):
             inside = _join(path, name)
@@ -129,11 +136,10 @@ def _children(tree: FileTree, path: str, attributes: Mapping[str, Any]) -> list[
 def _images_of_plate(
     tree: FileTree, path: str, plate: Any, columns: Columns
 ) -> Iterator[OmeZarrNode]:
-    """Yield the fields of all wells.
+    """Yield the fields of all wells that are there: plates are often imaged in part.
 
     Raises:
         ImageDataError: If the metadata make no sense.
-        SourceError: If a well is listed but not there.
     """
     try:
         name = plate.get("name") or tree.names(path)[-1]
@@ -145,27 +151,28 @@ def _images_of_plate(
         ) from error
     more: Columns = {**columns, "plate": str(name)}
 
+    missing: list[str] = []
+
     def look_in(well: str) -> list[OmeZarrNode]:
         inside = _join(path, well)
         attributes = read_attributes(tree, inside)
         if attributes is None or "well" not in attributes:
-            raise SourceError(
-                f"{tree.path(inside)} is a well of plate {name!r}, but is not there."
-            )
-        return list(_images_of_well(tree, inside, attributes["well"], more))
+            missing.append(inside)
+            return []
+        return list(_images_of_well(tree, inside, attributes["well"], more, missing))
 
     for nodes in tree.each(look_in, sorted(wells, key=natural_order)):
         yield from nodes
+    _tell_missing(tree, path, missing)
 
 
 def _images_of_well(
-    tree: FileTree, path: str, well: Any, columns: Columns
+    tree: FileTree, path: str, well: Any, columns: Columns, missing: list[str]
 ) -> Iterator[OmeZarrNode]:
-    """Yield the fields of a well.
+    """Yield the fields of a well that are there, and add the paths of the others to a list.
 
     Raises:
         ImageDataError: If the metadata make no sense.
-        SourceError: If a field is listed but not there.
     """
     try:
         fields = [(str(field["path"]), field.get("acquisition")) for field in well["images"]]
@@ -179,9 +186,8 @@ def _images_of_well(
         inside = _join(path, field)
         attributes = read_attributes(tree, inside)
         if attributes is None or "multiscales" not in attributes:
-            raise SourceError(
-                f"{tree.path(inside)} is a field of a well, but is no image there."
-            )
+            missing.append(inside)
+            continue
         place: Columns = {
             "path": tree.plain(inside),
             "well": f"{row}{column}",
@@ -192,6 +198,17 @@ def _images_of_well(
         if acquisition is not None:
             place["acquisition"] = str(acquisition)
         yield OmeZarrNode(inside, attributes, {**columns, **place})
+
+
+def _tell_missing(tree: FileTree, path: str, missing: list[str]) -> None:
+    """Warn of wells or fields that metadata list but that are not there."""
+    if missing:
+        names = ", ".join(sorted(missing, key=natural_order)[:5])
+        warnings.warn(
+            f"{tree.path(path)} lists {len(missing)} wells or fields that are not there ({names}"
+            f"{', ...' if len(missing) > 5 else ''}): the others are read.",
+            stacklevel=2,
+        )
 
 
 def _join(path: str, name: str) -> str:

@@ -62,7 +62,7 @@ def _detect(path: SourcePath | Sequence[SourcePath]) -> Format:
     """Return the format by the ending of the name, else by what a local folder holds.
 
     Raises:
-        SourceError: If neither tells.
+        SourceError: If neither tells, or the folder holds files of several formats.
     """
     if isinstance(path, str | os.PathLike):
         first = os.fspath(path)
@@ -78,9 +78,15 @@ def _detect(path: SourcePath | Sequence[SourcePath]) -> Format:
     if "://" not in first and not folder.exists():
         raise SourceError(f"{first} is not there.")
     if folder.is_dir():
-        for one in FORMATS.values():
-            if one.is_folder_of_it(folder):
-                return one
+        found = [one for one in FORMATS.values() if one.is_folder_of_it(folder)]
+        if len(found) > 1:
+            names = ", ".join(repr(one.name) for one in found)
+            raise SourceError(
+                f"{first} has files of several formats: say by format= which are meant, one of "
+                f"{names}."
+            )
+        if found:
+            return found[0]
     endings = ", ".join(ending for one in FORMATS.values() for ending in one.suffixes)
     raise SourceError(
         f"{first} does not tell its format: expected a name that ends in one of {endings}, or "
