@@ -1,5 +1,6 @@
 """Brings arrays whose axes have names into the order T, C, Z, Y, X."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
@@ -67,8 +68,7 @@ class AxisOrder:
         if not places["Y"] or not places["X"]:
             raise ImageDataError(f"{where}: expected axes Y and X, but got {axes!r}.")
         sizes = [
-            int(np.prod([shape[position] for position in places[name]], dtype=np.int64))
-            for name in STORED_AXES
+            math.prod(int(shape[position]) for position in places[name]) for name in STORED_AXES
         ]
         kept = [position for name in STORED_AXES for position in places[name]]
         return cls(

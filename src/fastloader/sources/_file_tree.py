@@ -4,7 +4,8 @@ import hashlib
 import os
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from pathlib import Path
+from functools import cached_property
+from pathlib import Path, PurePath
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from fastloader.errors import SourceError
@@ -188,7 +189,11 @@ class LocalTree:
 
     def names(self, inside: str) -> Sequence[str]:
         """Return the names along the real path of the root and then of what is inside."""
-        return [_readable(part) for part in Path(Path(self.where).resolve(), inside).parts]
+        return [*self._root_names, *(_readable(part) for part in PurePath(inside).parts)]
+
+    @cached_property
+    def _root_names(self) -> list[str]:
+        return [_readable(part) for part in Path(self.where).resolve().parts]
 
     def plain(self, inside: str) -> str:
         """Return a path inside as text, which the system's names need not be."""

@@ -1,6 +1,7 @@
 """Checks what the tags of a TIFF file claim, before memory is taken for it."""
 
 import importlib.util
+import math
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -79,8 +80,8 @@ def check_pages(series: tifffile.TiffPageSeries, order: AxisOrder, path: str) ->
                 f"same set that is not there, or at a URL, where files are not joined (then "
                 f"join_files=False reads each by itself); or it was not written to its end."
             )
-    num_pixels = sum(int(np.prod(page.shaped, dtype=object)) for page in pages)
-    if num_pixels != int(np.prod(order.shape, dtype=object)):
+    num_pixels = sum(math.prod(page.shaped) for page in pages)
+    if num_pixels != math.prod(order.shape):
         raise ImageDataError(
             f"{path}: its header says T, C, Z, Y, X = {order.shape}, but its {len(pages)} pages "
             f"have {num_pixels} pixels."
@@ -113,7 +114,7 @@ def check_raw(
     Raises:
         ImageDataError: If not.
     """
-    num_bytes = int(np.prod(order.shape, dtype=object)) * dtype.itemsize
+    num_bytes = math.prod(order.shape) * dtype.itemsize
     if offset <= 0 or offset + num_bytes > size_bytes:
         raise ImageDataError(
             f"{path}: its header claims {num_bytes} bytes of pixels from byte {offset} on, but "
@@ -133,7 +134,7 @@ def check_segments(pages: list[Any], path: str) -> None:
     for number, page in enumerate(pages):
         file = page.parent.filehandle
         size_bytes = sizes.setdefault(id(file), file.size)
-        expected = int(np.prod(page.chunked, dtype=object))
+        expected = math.prod(page.chunked)
         offsets, counts = page.dataoffsets, page.databytecounts
         if len(offsets) != expected or len(counts) != expected:
             raise ImageDataError(
@@ -187,7 +188,7 @@ def _check_claimed_pixels(page: tifffile.TiffPage, counts: Sequence[int], where:
                 f"{(depth, length, width)}."
             )
         inside = zip(sides, (depth, length, width), strict=True)
-        segment_pixels = int(np.prod([min(pair) for pair in inside], dtype=object)) * inner
+        segment_pixels = math.prod(min(pair) for pair in inside) * inner
     else:
         segment_pixels = min(page.rowsperstrip, length) * width * inner
     num_left_out = sum(not count for count in counts)

@@ -1,6 +1,7 @@
 """What a Zarr array's metadata says: sizes, chunks and how a chunk's bytes become pixels."""
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -245,7 +246,7 @@ def _check_sizes(array: ZarrArray, path: str) -> None:
     Raises:
         ImageDataError: If so.
     """
-    num_pixels = int(np.prod(array.shape, dtype=object))
+    num_pixels = math.prod(array.shape)
     if num_pixels > _MOST_PIXELS:
         raise ImageDataError(
             f"{path}: shape {array.shape} has {num_pixels} pixels, but at most 2**44 are possible."
@@ -259,14 +260,14 @@ def _check_sizes(array: ZarrArray, path: str) -> None:
     for shape in (array.file_shape, array.chunks.shape):
         if array.shards is not None and shape == array.file_shape:
             continue  # is never in memory as a whole
-        if int(np.prod(shape, dtype=object)) > max(_LARGE_CHUNK, 4 * num_pixels):
+        if math.prod(shape) > max(_LARGE_CHUNK, 4 * num_pixels):
             raise ImageDataError(
                 f"{path}: chunks of {shape} are far larger than the array of {array.shape}."
             )
     counts = [
         -(-size // chunk) for size, chunk in zip(array.shape, array.chunks.shape, strict=True)
     ]
-    if int(np.prod(counts, dtype=object)) > _MOST_CHUNKS:
+    if math.prod(counts) > _MOST_CHUNKS:
         raise ImageDataError(
             f"{path}: an array of {array.shape} in chunks of {array.chunks.shape} has more than "
             f"{_MOST_CHUNKS} chunks."

@@ -1,6 +1,7 @@
 """Reads a box of a Zarr array into memory that is given."""
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeAlias
@@ -175,7 +176,7 @@ def _read_index(
         ValueError: If the file is too short.
     """
     counts = [a // b for a, b in zip(shards.shape, chunks.shape, strict=True)]
-    num_bytes = int(np.prod(counts, dtype=object)) * _PAIR_BYTES
+    num_bytes = math.prod(counts) * _PAIR_BYTES
     stored_bytes = num_bytes + (4 if shards.has_index_checksum else 0)
     if stored_bytes > size_bytes:
         raise ValueError(f"the file of {size_bytes} bytes has no room for its index")
