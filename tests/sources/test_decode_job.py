@@ -5,6 +5,7 @@ import pytest
 
 from fastloader.shm import ArrayWriter
 from fastloader.sources import TiffFolder
+from fastloader.sources._jobs import run_job
 from tests.image_files import assert_images, random_pixels, read_all, write_tiff
 
 pytestmark = pytest.mark.multiprocess
@@ -83,6 +84,44 @@ def test_large_images_among_small_ones_are_decoded_by_threads(tmp_path, eager, m
 
     assert_images(expected, images)
     assert sum(counts) == 60
+
+
+@pytest.mark.parametrize(
+    ("limits", "by_processes"),
+    [
+        ({}, True),
+        ({"_LARGE_PIECE_BYTES": 30 * 8 * 2}, False),
+        ({"_LARGEST_OF_CHILDREN_BYTES": 40 * 30 * 2}, False),
+        ({"_CHILD_BYTES": 24 << 20}, False),
+    ],
+    ids=[
+        "small strips",
+        "large strips",
+        "very large images",
+        "little memory beside the pixels",
+    ],
+)
+def test_large_images_of_small_strips_are_decoded_by_processes(
+    tmp_path, eager, monkeypatch, limits, by_processes
+):
+    names = {"_LARGE_IMAGE_BYTES": 1000, "_CHILD_BYTES": 0, "_PART_BYTES": 1, **limits}
+    for name, value in names.items():
+        monkeypatch.setattr(f"fastloader.sources._decode_job.{name}", value)
+    asked = []
+
+    def note(job, take_result, **options):
+        asked.append(options["in_processes"])
+        run_job(job, take_result, **options)
+
+    monkeypatch.setattr("fastloader.sources._decode_job.run_job", note)
+    pixels = [random_pixels((40, 30), seed=seed) for seed in range(60)]
+    for number, one in enumerate(pixels):
+        write_tiff(tmp_path / f"{number}.tif", one, compression="zlib", rowsperstrip=8)
+
+    images = read_all(TiffFolder(tmp_path), num_threads=3)
+
+    assert_images([one[None, None, None] for one in pixels], images)
+    assert asked == [by_processes]
 
 
 def test_buffers_are_used_again_however_many_parts_there_are(tmp_path, eager, monkeypatch):

@@ -1,5 +1,6 @@
 """Images of a source decoded into memory by all cores."""
 
+import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
@@ -9,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastloader.shm import ArrayWriter, MemoryWriter
+from fastloader.sources._job_processes import BUFFERS_PER_CHILD
 from fastloader.sources._jobs import run_job
 from fastloader.sources._opened_here import state_without
 from fastloader.sources._protocol import ImageTable, WritePixels
@@ -22,12 +24,18 @@ REQUESTS_AT_ONCE = 16
 _REQUESTED_BYTES = 256 << 20
 """Most pixels of images at URLs that are read at once, where one image is less."""
 _LARGE_IMAGE_BYTES = 4 << 20
-"""From here on decoding takes so much longer than the Python around it that threads keep cores
-busy, which cost no start. Below, they make it slower than one thread: each waits up to 5 ms for
-the interpreter's lock after every strip."""
-_BYTES_PER_CHILD = 150 << 20
-"""A child process takes 24 MB of its own and 12 of buffers: there are as few as keep that below a
-quarter of the pixels."""
+_LARGE_PIECE_BYTES = 256 << 10
+"""From images and from strips, tiles and chunks of these sizes on, decoding takes so much longer
+than the Python around it that threads keep cores busy, which cost no start. Below, they are as slow
+as one thread: each asks for the interpreter's lock after every piece, and sleeps until the other
+gives it away. Two threads took 1,040 ms to 830 and 395 to 400 (strips of 8 kB, chunks of 128), and
+360 to 195 with strips of a megabyte."""
+_LARGEST_OF_CHILDREN_BYTES = 32 << 20
+"""Of which each child has three in its buffers."""
+_CHILD_BYTES = 24 << 20
+_CHILDREN_SHARE = 4
+"""Beside its buffers a child process takes 24 MB: there are as few as keep all that below a quarter
+of the pixels."""
 _SCRATCH_SHARE = 16
 """For a memory file, images are decoded into memory that is used again and written from there,
 which takes 0.8 to 0.9 of the time that decoding into fresh shared pages takes: each of those is a
@@ -49,6 +57,10 @@ class ImageDecoder(Protocol):
 
     def decode(self, row: int, out: npt.NDArray[Any], channels: Sequence[int] | None) -> None:
         """Decode one image into an array; see `ImageFolder.decode`."""
+        ...
+
+    def piece_bytes(self, rows: Integers) -> Integers:
+        """Return how many bytes of pixels of each image are decoded at a time."""
         ...
 
     def file_path(self, row: int) -> str:
@@ -86,18 +98,31 @@ def decode_images(
     if channels is not None:
         shapes[:, 1] = len(channels)
     sizes = shapes.prod(axis=1) * table.item_sizes[rows]
-    is_small = sizes < _LARGE_IMAGE_BYTES
+    for_children = np.zeros(len(rows), np.bool_)
     if not is_local:
         at_once = min(REQUESTS_AT_ONCE, _REQUESTED_BYTES // max(1, int(sizes.max())))
-        kinds = [(np.ones_like(is_small), max(num_cores, at_once))]
+        kinds = [(~for_children, max(num_cores, at_once))]
     else:
-        most = 1 + max(1, int(sizes[is_small].sum()) // _BYTES_PER_CHILD)
-        kinds = [(is_small, min(num_cores, most)), (~is_small, num_cores)]
+        is_large = sizes >= _LARGE_IMAGE_BYTES
+        has_small_pieces = decoder.piece_bytes(rows) < _LARGE_PIECE_BYTES
+        is_choppy = is_large & has_small_pieces & (sizes < _LARGEST_OF_CHILDREN_BYTES)
+        if not _most_children(sizes[is_choppy | ~is_large]):
+            is_choppy[:] = False
+        for_children = is_choppy | ~is_large
+        most = 1 + max(1, _most_children(sizes[for_children]))
+        kinds = [(for_children, min(num_cores, most)), (~for_children, num_cores)]
     for chosen, cores in kinds:
         if chosen.any():
             images = (rows[chosen], offsets[chosen], shapes[chosen], sizes[chosen])
             job = _DecodeJob(decoder, *images, write, channels, cores)
-            _run(job, on_rows, cores, in_processes=is_local and chosen is is_small)
+            _run(job, on_rows, cores, in_processes=chosen is for_children)
+
+
+def _most_children(sizes_bytes: Integers) -> int:
+    """Return how many children take little memory beside these images, 0 if none does."""
+    buffer_bytes = max(_PART_BYTES, int(sizes_bytes.max(initial=0)))
+    child_bytes = _CHILD_BYTES + BUFFERS_PER_CHILD * buffer_bytes
+    return int(sizes_bytes.sum()) // (_CHILDREN_SHARE * child_bytes)
 
 
 def _run(
@@ -227,7 +252,7 @@ class _DecodeJob:
 
     def _scratch_array(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
         """Return memory of this thread to decode into, used again for the next image."""
-        num_bytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        num_bytes = math.prod(shape) * dtype.itemsize
         block = getattr(self._scratch, "block", None)
         if block is None or len(block) < num_bytes:
             block = self._scratch.block = np.empty(num_bytes, np.uint8)

@@ -40,6 +40,11 @@ class ImageLayout(Protocol):
         """Pixel type, in the machine's own byte order."""
         ...
 
+    @property
+    def piece_bytes(self) -> int:
+        """Bytes of pixels that one call of a decoder gives: of a strip, a tile, a chunk."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class FoundImage:
@@ -84,6 +89,7 @@ class ImageFolder(ABC):
         codes = {layout: code for code, layout in enumerate(layouts)}
         self._layouts = layouts
         self._layout_codes = np.array([codes[image.layout] for image in found], np.int64)
+        self._piece_bytes = np.array([layout.piece_bytes for layout in layouts], np.int64)
         self._numbers = np.array(
             [number for image in found for number in image.numbers], np.int64
         )
@@ -229,6 +235,14 @@ class ImageFolder(ABC):
             SourceError: If the file cannot be read.
             ImageDataError: If its pixels make no sense.
         """
+
+    def piece_bytes(self, rows: Integers) -> Integers:
+        """Return how many bytes of pixels of each image are decoded at a time.
+
+        Args:
+            rows: Row numbers.
+        """
+        return self._piece_bytes[self._layout_codes[rows]]
 
     def file_path(self, row: int) -> str:
         """Return the whole path of an image, as error messages name it.

@@ -21,7 +21,7 @@ from fastloader.shm import MemoryFile
 from fastloader.sources._number_pipe import NumberPipe
 from fastloader.sources._part_buffers import PartBuffers
 
-__all__ = ["BufferedJob", "JobProcesses", "PartReply"]
+__all__ = ["BUFFERS_PER_CHILD", "BufferedJob", "JobProcesses", "PartReply"]
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 TakeResult: TypeAlias = Callable[[int, Any], None]
@@ -30,7 +30,7 @@ _ONE_THREAD = dict.fromkeys(
     ("BLOSC_NTHREADS", "OMP_NUM_THREADS", "TIFFFILE_NUM_THREADS", "MKL_NUM_THREADS"), "1"
 )
 _END_SECONDS = 5.0
-_BUFFERS_PER_CHILD = 3
+BUFFERS_PER_CHILD = 3
 """One that it works on, one that the parent takes, and one while the parent does a part itself."""
 
 
@@ -136,7 +136,7 @@ class JobProcesses:
             descriptors = [self._queue.fileno(), file.fileno()]
             if isinstance(self._job, BufferedJob):
                 buffers = PartBuffers.create(
-                    _BUFFERS_PER_CHILD * num_children, self._job.buffer_bytes
+                    BUFFERS_PER_CHILD * num_children, self._job.buffer_bytes
                 )
                 self._buffers = self._resources.enter_context(buffers)
                 descriptors += buffers.descriptors

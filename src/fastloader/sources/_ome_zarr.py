@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -49,6 +50,12 @@ class _ZarrLayout:
     @property
     def dtype(self) -> np.dtype[Any]:
         return self.array.dtype
+
+    @property
+    def piece_bytes(self) -> int:
+        chunks = self.array.chunks
+        shape = self.array.shape if chunks is None else chunks.shape
+        return math.prod(shape) * self.dtype.itemsize
 
 
 class OmeZarrFolder(ImageFolder):

@@ -1,6 +1,7 @@
 """How the pixels of a TIFF file lie in it, taken from its tags."""
 
 import html
+import math
 import os
 import re
 from collections.abc import Iterator
@@ -80,6 +81,8 @@ class TiffLayout:
     is_raw: bool
     segments: SegmentKind | None
     choice: TiffChoice
+    piece_bytes: int
+    """Pixels of a strip or tile; of the image where it is read as it lies there."""
 
     @property
     def shape(self) -> tuple[int, int, int, int, int]:
@@ -157,8 +160,10 @@ def read_layout(
         if offset is not None:
             check_raw(offset, order, dtype, stamp[0], path)
             notes.append(offset)
+            pieces: tuple[int, ...] = order.shape
         else:
             check_segments(pages, path)
+            pieces = pages[0].keyframe.chunks
             kind = _segment_kind(file, series, pages, dtype)
             if kind is None:
                 check_read_at_once(pages, path)
@@ -173,7 +178,15 @@ def read_layout(
         )
         facts = TiffFacts(_channel_names(file, choice.series), frozenset(members))
         return (
-            TiffLayout(order, dtype, file.byteorder, offset is not None, kind, choice),
+            TiffLayout(
+                order,
+                dtype,
+                file.byteorder,
+                offset is not None,
+                kind,
+                choice,
+                math.prod(pieces) * dtype.itemsize,
+            ),
             [int(number) for number in notes],
             facts,
         )
