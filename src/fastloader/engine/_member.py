@@ -4,6 +4,7 @@ import os
 import signal
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from fastloader.engine._one_thread import find_libraries
 from fastloader.engine._pool_options import PoolOptions
 from fastloader.engine._worker import WorkerSetup, run_worker
 from fastloader.shm._memory_file import MemoryFile
+from fastloader.threads._deferred_interrupt import interrupts_deferred
 
 if TYPE_CHECKING:
     from multiprocessing.process import BaseProcess
@@ -76,7 +78,10 @@ class Member:
             target=run_worker, args=(setup, launch), daemon=True
         )
         try:
-            with importable_main(options.context):
+            with (
+                importable_main(options.context),
+                interrupts_deferred() if options.forks else nullcontext(),
+            ):
                 self.process.start()
         except BaseException:
             self.release()
