@@ -21,9 +21,10 @@ from torch.utils.data import (
 
 from fastloader import FastLoader
 from fastloader.datasets import Augment, ChannelStatistics, Standardize
-from fastloader.datasets._batched import as_batched
+from fastloader.datasets._batched import TensorRows, as_batched
 from fastloader.datasets._held import is_held, read_held_state
 from fastloader.engine import Place
+from fastloader.sampling._compact import IndexArray
 from fastloader.transforms import GaussianNoise, RandomFlip
 from tests.engine.test_placed_run import Moving, num_children, rows
 
@@ -335,3 +336,29 @@ def test_a_child_that_is_forked_within_a_pass_goes_on_by_itself():
     assert ours.recv() == (expected, 25)
     child.join()
     assert [batch[1].tolist() for batch in iterator] == expected
+
+
+@pytest.mark.parametrize("options", [{}, {"num_workers": 0}], ids=["automatic", "0"])
+def test_data_in_memory_is_asked_for_by_arrays(options, monkeypatch):
+    asked = []
+    get_batch = TensorRows.get_batch
+    monkeypatch.setattr(
+        TensorRows, "get_batch", lambda rows, of: asked.append(type(of)) or get_batch(rows, of)
+    )
+    list(FastLoader(pairs, 64, shuffle=True, **options))
+
+    assert asked == 4 * [IndexArray]
+
+
+def test_a_dataset_of_the_caller_s_is_asked_for_by_lists():
+    asked = []
+
+    class Asked(OfUsers):
+        def get_batch(self, indices):
+            asked.append(indices)
+            return super().get_batch(indices)
+
+    list(FastLoader(Asked(), 64, shuffle=True))
+
+    assert len(asked) == 4
+    assert all(isinstance(indices, list) for indices in asked)

@@ -11,7 +11,7 @@ import torch
 from torch.utils.data import IterableDataset, default_collate
 
 from fastloader._torch_internals import index_sampler, reported_length
-from fastloader.datasets._batched import as_batched
+from fastloader.datasets._batched import as_batched, has_independent_rows
 from fastloader.datasets._held import is_held, read_held_state
 from fastloader.datasets._resident import preferred_residence
 from fastloader.engine import (
@@ -131,6 +131,8 @@ class EpochOpener:
         if plan.batched is not None and device is not None:
             standby = self._lend_standby(loader)
         batched = plan.batched
+        if batched is not None and has_independent_rows(batched):
+            epoch.begun.order.batches.makes_lists = False
         if batched is not None and self._may_be_placed(epoch) and is_held(batched):
             return self._open_held(epoch, batched, seconds)
         # Asked where it matters, since it takes some time to tell.
