@@ -32,7 +32,6 @@ SENDING_SECONDS = 2e-4  # about what it takes from another process
 CLEAR_GAIN = 1.02  # here over workers, which leave the training loop's own core alone
 LEAST_GAIN = 1.03  # of a thread over the time when a batch is asked for
 LEAST_GAIN_OF_WORKERS = 1.1  # over both, as they take cores and room
-SMALL_SECONDS = 5e-4  # to make whole batches that workers save too little of to begin with
 HOPELESS = 1.5  # times as long as by workers: not tried again
 DEARER = 1.5  # times as long as when it was decided
 HOLD_SECONDS = 15.0  # after a decision; twice as long each time
@@ -189,8 +188,6 @@ class Placement:
         step_seconds = self._here_seconds - self._making_seconds
         making_seconds, own_seconds, gain = self._making_seconds, HANDING_SECONDS, LEAST_GAIN
         if place is Place.WORKERS:
-            if self._may_be_ahead and making_seconds < SMALL_SECONDS:
-                return False
             making_seconds /= self._num_workers
             own_seconds, gain = SENDING_SECONDS, LEAST_GAIN_OF_WORKERS
         least = max(step_seconds, making_seconds) + own_seconds
