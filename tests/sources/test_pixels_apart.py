@@ -12,8 +12,8 @@ from fastloader.engine._hazards import warn_of_hazards
 from fastloader.errors import ImageDataError, SourceError
 from fastloader.shm import ArrayWriter
 from fastloader.sources import _ipc, _table_source, open_source
-from fastloader.sources._ipc_message import decompressed, stored_bytes
 from fastloader.sources._pixels_apart import ApartPixels
+from fastloader.sources._stored_buffer import StoredBuffer
 from tests.ome_arrow_tables import image_array, ome_arrow_value, random_image
 from tests.sources.reading import assert_same, read_images
 
@@ -168,22 +168,27 @@ def test_damaged_pixels_are_an_error_that_names_the_file(tmp_path, monkeypatch, 
 def test_a_buffer_that_compression_would_not_shorten_is_taken_as_it_is():
     buffer = np.frombuffer((-1).to_bytes(8, "little", signed=True) + b"abcd", np.uint8)
 
-    assert stored_bytes(buffer) == 4
-    assert decompressed(buffer, "lz4", 4).tobytes() == b"abcd"
-    assert decompressed(buffer, "lz4", 3).tobytes() == b"abc"
+    stored = StoredBuffer(buffer, "lz4")
+
+    assert stored.num_bytes == 4
+    assert stored.first(4).tobytes() == b"abcd"
+    assert stored.first(3).tobytes() == b"abc"
 
 
 @pytest.mark.parametrize("codec", ["lz4", "zstd"])
-@pytest.mark.parametrize("num_bytes", [1, 1000, 1_999_999, 2_000_000])
-def test_the_first_bytes_of_a_buffer_are_those_of_the_whole(codec, num_bytes):
+@pytest.mark.parametrize(
+    "asked", [[1], [1000], [1_999_999], [2_000_000], [1000, 1, 900_000, 2_000_000, 1_500_000]]
+)
+def test_the_first_bytes_of_a_buffer_are_those_of_the_whole(codec, asked):
     content = np.random.default_rng(5).integers(0, 20, 2_000_000, np.uint8).tobytes()
     packed = len(content).to_bytes(8, "little") + pa.Codec(codec).compress(
         content, asbytes=True
     )
 
-    found = decompressed(np.frombuffer(packed, np.uint8), codec, num_bytes)
+    stored = StoredBuffer(np.frombuffer(packed, np.uint8), codec)
+    found = [stored.first(num_bytes).tobytes() for num_bytes in asked]
 
-    assert found.tobytes() == content[:num_bytes]
+    assert found == [content[:num_bytes] for num_bytes in asked]
 
 
 @pytest.mark.parametrize("codec", ["lz4", "zstd"])
@@ -195,7 +200,7 @@ def test_a_buffer_that_is_cut_off_is_an_error(codec):
 
     for num_bytes in (1_000_000, 2_000_000):
         with pytest.raises(OSError, match=r"ends after|ompress"):
-            decompressed(np.frombuffer(packed[:200_000], np.uint8), codec, num_bytes)
+            StoredBuffer(np.frombuffer(packed[:200_000], np.uint8), codec).first(num_bytes)
 
 
 @compressions

@@ -1,7 +1,9 @@
 """Tables in DuckDB files, and what a query makes of them."""
 
 import contextlib
+import gc
 import os
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
@@ -16,6 +18,7 @@ from fastloader._extras import import_extra
 from fastloader.errors import SettingsError, SourceError
 from fastloader.sources._file_errors import check_unchanged, naming
 from fastloader.sources._interleaved import RGB
+from fastloader.sources._kept_blocks import KEPT, BlockKey
 from fastloader.sources._location import Location, PathLike
 from fastloader.sources._ome_arrow_layout import find_image_columns, listed
 from fastloader.sources._opened_here import OpenedHere, state_without
@@ -30,6 +33,8 @@ Integers: TypeAlias = npt.NDArray[np.int64]
 _HEADER_BYTES = 3 * 4096  # which blocks are in use, and a number that grows with each change
 _ROW_ID = "fastloader_row_id"
 _BATCHES_PER_READ = 8
+_BATCHES_PER_BLOCK = 4
+_REMEMBERED_BLOCKS = 8
 _KNOWN_TEXT_BYTES = 8
 """Of texts, as far as statistics have them."""
 
@@ -66,6 +71,7 @@ class DuckDBTable:
             )
         self._file_fingerprint = self._read_fingerprint()
         self._opened = OpenedHere(self._open)
+        self._asked_lately: OpenedHere[deque[BlockKey]] = OpenedHere(_few_keys)
         self._query = query.strip().rstrip(";") if query is not None else None
         self._table = table if query is not None else self._find_table(table)
 
@@ -98,6 +104,8 @@ class DuckDBTable:
     def close(self) -> None:
         """Let go of what this thread has open; it is opened again when needed."""
         self._opened.close()
+        self._asked_lately.close()
+        KEPT.drop(self._version)
 
     def reading(self) -> AbstractContextManager[None]:
         """Turn errors of DuckDB into `fastloader.errors.SourceError`, naming the table."""
@@ -182,24 +190,65 @@ class DuckDBTable:
         self, wanted: str, rows: Integers | None, batch_rows: int
     ) -> Iterator[NumberedBatch]:
         """Yield rows of a table, which DuckDB finds by number."""
-        select = f"select {wanted}, rowid as {_ROW_ID} from {self._from}"
-        queries = [select]
-        if rows is not None:
-            at_once = batch_rows * _BATCHES_PER_READ
-            parts = [rows[at : at + at_once] for at in range(0, len(rows), at_once)]
-            queries = [
-                f"{select} where rowid in ({', '.join(map(str, self._row_ids[part].tolist()))})"
-                for part in parts
-            ]
-        for query in queries:
-            for batch in self._batches(query, batch_rows):
-                ids = np.from_dlpack(batch.column(_ROW_ID))
-                numbers = np.searchsorted(self._row_ids, ids)
-                images = batch.drop_columns([_ROW_ID])
-                order = np.argsort(numbers, kind="stable")
-                if (np.diff(order) != 1).any():
-                    images = images.take(pa.array(order))
-                yield numbers[order], images
+        if rows is None:
+            yield from self._numbered(wanted, "true", batch_rows)
+            return
+        block_rows = batch_rows * _BATCHES_PER_BLOCK
+        blocks = rows // block_rows
+        left = []
+        for block in np.unique(blocks).tolist():
+            some = rows[blocks == block]
+            kept = self._find_block(wanted, block, block_rows, len(some))
+            if kept is None:
+                left.append(some)
+            else:
+                yield from kept
+        alone = np.concatenate([rows[:0], *left])
+        at_once = batch_rows * _BATCHES_PER_READ
+        for at in range(0, len(alone), at_once):
+            ids = self._row_ids[alone[at : at + at_once]].tolist()
+            condition = f"rowid in ({', '.join(map(str, ids))})"
+            yield from self._numbered(wanted, condition, batch_rows)
+
+    def _find_block(
+        self, wanted: str, block: int, block_rows: int, num_asked: int
+    ) -> Sequence[NumberedBatch] | None:
+        """Return rows that follow each other, of which DuckDB decodes 2048 to give one.
+
+        They are kept when some of them were asked for before, not long ago.
+
+        Args:
+            wanted: Columns, in SQL.
+            block: Number of the block.
+            block_rows: Rows of each block.
+            num_asked: How many of its rows are wanted now.
+        """
+        key = (self._version, (wanted, block_rows, block))
+        kept: Sequence[NumberedBatch] | None = KEPT.get(key)
+        lately = self._asked_lately.get()
+        if kept is not None or key not in lately:
+            lately.append(key)
+            return kept
+        ids = self._row_ids[block * block_rows : (block + 1) * block_rows]
+        if num_asked == len(ids):
+            return None
+        condition = f"rowid between {ids[0]} and {ids[-1]}"
+        kept = list(self._numbered(wanted, condition, block_rows))
+        KEPT.put(key, kept, sum(batch.nbytes for _, batch in kept))
+        return kept
+
+    def _numbered(
+        self, wanted: str, condition: str, batch_rows: int
+    ) -> Iterator[NumberedBatch]:
+        query = f"select {wanted}, rowid as {_ROW_ID} from {self._from} where {condition}"
+        for batch in self._batches(query, batch_rows):
+            ids = np.from_dlpack(batch.column(_ROW_ID))
+            numbers = np.searchsorted(self._row_ids, ids)
+            images = batch.drop_columns([_ROW_ID])
+            order = np.argsort(numbers, kind="stable")
+            if (np.diff(order) != 1).any():
+                images = images.take(pa.array(order))
+            yield numbers[order], images
 
     def _batches(self, query: str, batch_rows: int) -> Iterator[pa.RecordBatch]:
         # A cursor of its own, since a connection has one open result at a time.
@@ -216,6 +265,11 @@ class DuckDBTable:
     def _rows(self, query: str) -> list[tuple[Any, ...]]:
         rows: list[tuple[Any, ...]] = self._sql(query).fetchall()
         return rows
+
+    @property
+    def _version(self) -> str:
+        """What the file and table are known by where others are, too."""
+        return f"{self.path} {self.fingerprint}"
 
     @property
     def _from(self) -> str:
@@ -283,6 +337,11 @@ class DuckDBTable:
             connection = duckdb.connect(self._location.path, read_only=True)
         if not _is_open_here(self._location.path):
             connection.close()
+            gc.collect()  # tables that nobody has any more may still be connected
+            with self.reading():
+                connection = duckdb.connect(self._location.path, read_only=True)
+        if not _is_open_here(self._location.path):
+            connection.close()
             raise SourceError(
                 f"{self._location.path} was replaced while this process has the file of before "
                 f"open, and DuckDB goes on to show that one: let go of all datasets and "
@@ -313,6 +372,10 @@ def _is_open_here(path: str) -> bool:
             if os.path.samestat(os.fstat(int(descriptor.name)), wanted):
                 return True
     return False
+
+
+def _few_keys() -> deque[BlockKey]:
+    return deque(maxlen=_REMEMBERED_BLOCKS)
 
 
 def open_duckdb(

@@ -105,9 +105,13 @@ class IpcTable(IpcFile):
         leaf = self.find_leaf(column, name)
         is_kept = self.find_buffers(column, (name,), ())
         held: list[tuple[Integers, ApartBatch]] = []
-        for number in self.find_batches(rows):
+        batches = self.find_batches(rows)
+        keeps = rows is not None and self.is_worth_keeping(batches)
+        for number in batches:
             apart = (
-                None if leaf is None else self.read_apart(number, column, name, leaf, is_kept)
+                None
+                if leaf is None
+                else self.read_apart(number, column, name, leaf, is_kept, keeps=keeps)
             )
             if held and (
                 apart is None

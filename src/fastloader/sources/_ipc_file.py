@@ -1,7 +1,7 @@
 """Record batches of Arrow IPC files, whole or in part."""
 
 import mmap
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
 from pathlib import Path
@@ -25,8 +25,10 @@ from fastloader.sources._ipc_message import (
     without_dictionaries,
 )
 from fastloader.sources._ipc_pixels import ApartBatch, PixelLeaf, find_pixel_leaf
+from fastloader.sources._kept_blocks import KEPT, KEPT_BYTES
 from fastloader.sources._location import Location, PathLike, StorageOptions
 from fastloader.sources._opened_here import OpenedHere, state_without
+from fastloader.sources._stored_buffer import StoredBuffer
 
 __all__ = ["IpcFile"]
 
@@ -91,12 +93,13 @@ class IpcFile:
         self._copied.close()
         self._whole.close()
         self._mapped.close()
+        KEPT.drop(self._version)
 
     def reading(self) -> AbstractContextManager[None]:
         """Turn errors of Arrow into `fastloader.errors.SourceError`, naming the file."""
         return naming(self.path, "an Arrow IPC file", ValueError, KeyError, HeaderError)
 
-    def find_batches(self, rows: Integers | None) -> Iterable[int]:
+    def find_batches(self, rows: Integers | None) -> Sequence[int]:
         """Return the numbers of the record batches that have some rows, ascending.
 
         Args:
@@ -155,6 +158,8 @@ class IpcFile:
         name: str,
         leaf: PixelLeaf,
         is_kept: IsKept | None,
+        *,
+        keeps: bool,
     ) -> ApartBatch | None:
         """Return chunks or planes of a record batch; None if pixels cannot be told from them.
 
@@ -164,6 +169,7 @@ class IpcFile:
             name: ``"chunks"`` or ``"planes"``.
             leaf: Where their pixels are.
             is_kept: From `find_buffers`.
+            keeps: Whether what is decompressed is to be found here the next time.
         """
         header = self._headers[number]
         if header.codec is None:
@@ -175,12 +181,30 @@ class IpcFile:
             )
         if is_kept is None or len(is_kept) != header.num_buffers:
             return None
-        is_kept = is_kept.copy()
-        is_kept[leaf.buffer] = False
-        lists = self.read_batch(number, column, is_kept)[name]
-        return leaf.of_buffer(
-            lists, self._buffer_of(header, leaf.buffer), header.codec, self.reading
-        )
+        key = (self._version, (number, column, name))
+        batch: ApartBatch | None = KEPT.get(key)
+        if batch is None:
+            is_kept = is_kept.copy()
+            is_kept[leaf.buffer] = False
+            lists = self.read_batch(number, column, is_kept)[name]
+            buffer = StoredBuffer(self._buffer_of(header, leaf.buffer), header.codec)
+            batch = leaf.of_buffer(lists, buffer, self.reading)
+            if keeps and batch is not None:
+                KEPT.put(key, batch, buffer.num_bytes)
+        return batch
+
+    def is_worth_keeping(self, numbers: Sequence[int]) -> bool:
+        """Return whether record batches can be kept together, so that one may be found again.
+
+        Args:
+            numbers: Of the record batches.
+        """
+        return sum(self._headers[number].body_bytes for number in numbers) <= KEPT_BYTES
+
+    @property
+    def _version(self) -> str:
+        """What the file is known by where others are, too."""
+        return f"{self.path} {self.fingerprint}"
 
     def read_batch(
         self, number: int, column: str, is_kept: IsKept | None

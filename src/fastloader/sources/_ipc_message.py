@@ -14,11 +14,9 @@ from fastloader.sources._flatbuffer import FlatTable, HeaderError
 __all__ = [
     "BatchHeader",
     "buffer_paths",
-    "decompressed",
     "find_batches",
     "is_little_endian",
     "names_within",
-    "stored_bytes",
     "without_dictionaries",
 ]
 
@@ -30,9 +28,6 @@ _ALIGNMENT_BYTES = 8
 _RECORD_BATCH = 3  # its number among the kinds of messages
 _MAX_HEADER_BYTES = 64 << 20
 _CODECS = {0: "lz4", 1: "zstd"}
-_STREAM_SHARE = 0.75
-"""Up to this share of a buffer, a stream of it takes less time than all of it as a whole."""
-_UNCOMPRESSED = -1  # stands for the length of a buffer that compression would not shorten
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,45 +115,6 @@ class BatchHeader:
         _write_body_length(header, length)
         message = b"".join([struct.pack("<iI", -1, len(header)), bytes(header), *body])
         return ipc.read_record_batch(ipc.read_message(pa.py_buffer(message)), schema)
-
-
-def stored_bytes(buffer: np.ndarray) -> int:
-    """Return how long a buffer is once it is decompressed.
-
-    Args:
-        buffer: As it lies in a batch that is compressed, uint8.
-    """
-    length = int.from_bytes(buffer[:8].tobytes(), "little", signed=True)
-    return len(buffer) - 8 if length == _UNCOMPRESSED else length
-
-
-def decompressed(buffer: np.ndarray, codec: str, num_bytes: int) -> np.ndarray:
-    """Return the first bytes of a buffer, uint8.
-
-    Args:
-        buffer: As it lies in a batch that is compressed, uint8.
-        codec: What by.
-        num_bytes: How many, at most as many as there are.
-
-    Raises:
-        OSError: If it is damaged.
-    """
-    length = int.from_bytes(buffer[:8].tobytes(), "little", signed=True)
-    if length == _UNCOMPRESSED:
-        return buffer[8:][:num_bytes]
-    content = pa.py_buffer(buffer[8:])
-    if num_bytes > _STREAM_SHARE * length:
-        whole = pa.Codec(codec).decompress(content, length)
-        return np.frombuffer(whole, np.uint8)[:num_bytes]
-    some = np.empty(num_bytes, np.uint8)
-    done = 0
-    with pa.CompressedInputStream(pa.BufferReader(content), codec) as stream:
-        while done < num_bytes:
-            count = stream.readinto(some[done:].data)
-            if not count:
-                raise OSError(f"a buffer ends after {done} of {length} bytes")
-            done += count
-    return some
 
 
 def is_little_endian(footer: bytes) -> bool:

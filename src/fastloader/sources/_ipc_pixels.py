@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -15,16 +14,14 @@ from fastloader.sources._arrow_buffers import (
     numpy_dtype,
     without_items,
 )
-from fastloader.sources._ipc_message import decompressed, stored_bytes
 from fastloader.sources._ome_arrow_layout import PIXELS
 from fastloader.sources._pixels_apart import LoadPixels
+from fastloader.sources._stored_buffer import StoredBuffer
 
 __all__ = ["ApartBatch", "PixelLeaf", "find_pixel_leaf"]
 
 _SPARE_BYTES = 64 << 10
 """Beside twice its pixels, what a buffer may hold without being taken for damaged."""
-
-Bytes: TypeAlias = npt.NDArray[np.uint8]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,16 +76,14 @@ class PixelLeaf:
     def of_buffer(
         self,
         lists: pa.Array,
-        buffer: Bytes,
-        codec: str,
+        buffer: StoredBuffer,
         reading: Callable[[], AbstractContextManager[None]],
     ) -> ApartBatch | None:
         """Take chunks or planes whose pixels are still compressed.
 
         Args:
             lists: Of structs, read without the buffer of the pixels.
-            buffer: That buffer, as it lies in the file.
-            codec: What it is compressed by.
+            buffer: That buffer.
             reading: Names the file in errors.
 
         Returns:
@@ -100,13 +95,11 @@ class PixelLeaf:
 
         def load(num_items: int) -> npt.NDArray[np.generic]:
             with reading():
-                return decompressed(buffer, codec, num_items * self.dtype.itemsize).view(
-                    self.dtype
-                )
+                return buffer.first(num_items * self.dtype.itemsize).view(self.dtype)
 
         batch = self._batch(lists, load)
-        is_right = batch.num_bytes <= stored_bytes(buffer) <= 2 * batch.num_bytes + _SPARE_BYTES
-        return batch if is_right else None
+        most_bytes = 2 * batch.num_bytes + _SPARE_BYTES
+        return batch if batch.num_bytes <= buffer.num_bytes <= most_bytes else None
 
     def _batch(self, lists: pa.Array, load: LoadPixels) -> ApartBatch:
         lists.validate(full=True)  # offsets of a damaged file could point anywhere

@@ -12,7 +12,7 @@ import pyarrow as pa
 from fastloader._atomic import replacing
 from fastloader._progress_bar import Progress, ProgressBar, progress_bar
 from fastloader.errors import DestinationError, FastLoaderError, SettingsError
-from fastloader.sources import ColumnValues, SourcePath, open_source
+from fastloader.sources import ClosableSource, ColumnValues, SourcePath, open_source
 from fastloader.writing._image_column import VERSION, image_column
 from fastloader.writing._image_rows import ImageRows, RowBlock, SampleRows, SourceRows
 from fastloader.writing._table_formats import choose_format
@@ -89,15 +89,19 @@ def convert(
     opened = open_source(
         source, image_column, format=source_format, **dict(source_options or {})
     )
-    return _write(
-        SourceRows(opened),
-        destination,
-        format,
-        compression,
-        rows_per_group,
-        overwrite,
-        progress,
-    )
+    try:
+        return _write(
+            SourceRows(opened),
+            destination,
+            format,
+            compression,
+            rows_per_group,
+            overwrite,
+            progress,
+        )
+    finally:
+        if isinstance(opened, ClosableSource):
+            opened.close()
 
 
 def write_images(

@@ -1,0 +1,74 @@
+"""A buffer of an Arrow IPC file, decompressed as far as it is looked at."""
+
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from fastloader.shm import ProcessLock
+
+__all__ = ["StoredBuffer"]
+
+_STREAM_SHARE = 0.75
+"""Up to this share of a buffer, a stream of it takes less time than all of it as a whole."""
+_UNCOMPRESSED = -1  # stands for the length of a buffer that compression would not shorten
+
+Bytes: TypeAlias = npt.NDArray[np.uint8]
+
+
+class StoredBuffer:
+    """Bytes of a buffer. What was decompressed once is not again.
+
+    **Threads:** any; one decompresses at a time.
+    """
+
+    def __init__(self, stored: Bytes, codec: str) -> None:
+        """Take what is stored.
+
+        Args:
+            stored: As it lies in a record batch that is compressed.
+            codec: What by.
+        """
+        length = int.from_bytes(stored[:8].tobytes(), "little", signed=True)
+        self._stored = stored[8:]
+        self._codec = codec
+        is_plain = length == _UNCOMPRESSED
+        self.num_bytes = len(self._stored) if is_plain else length
+        """Length when decompressed, as the file says."""
+        self._content = self._stored if is_plain else np.empty(0, np.uint8)
+        self._num_known = len(self._content)
+        self._stream: pa.NativeFile | None = None
+        self._lock = ProcessLock()
+
+    def first(self, num_bytes: int) -> Bytes:
+        """Return the first bytes.
+
+        Args:
+            num_bytes: How many, at most as many as there are.
+
+        Raises:
+            OSError: If they are damaged.
+        """
+        with self._lock:
+            if num_bytes > self._num_known:
+                self._decompress(num_bytes)
+            return self._content[:num_bytes]
+
+    def _decompress(self, num_bytes: int) -> None:
+        if self._stream is None and num_bytes > _STREAM_SHARE * self.num_bytes:
+            codec = pa.Codec(self._codec)
+            whole = codec.decompress(pa.py_buffer(self._stored), self.num_bytes)
+            self._content, self._num_known = np.frombuffer(whole, np.uint8), self.num_bytes
+            return
+        if self._stream is None:
+            self._content = np.empty(self.num_bytes, np.uint8)
+            source = pa.BufferReader(pa.py_buffer(self._stored))
+            self._stream = pa.CompressedInputStream(source, self._codec)
+        while self._num_known < num_bytes:
+            count = self._stream.readinto(self._content[self._num_known : num_bytes].data)
+            if not count:
+                raise OSError(
+                    f"a buffer ends after {self._num_known} of {self.num_bytes} bytes"
+                )
+            self._num_known += count

@@ -1,0 +1,177 @@
+"""What was decoded last is found again, within a number of bytes, and only for the same file."""
+
+import os
+import pickle
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import ipc
+
+from fastloader.sources import _duckdb, _stored_buffer, open_source
+from fastloader.sources._kept_blocks import KEPT, KEPT_BYTES, KeptBlocks
+from tests.ome_arrow_tables import image_array, ome_arrow_value, random_image
+from tests.sources.reading import assert_same, read_images
+from tests.sources.test_formats import formats, write
+
+keeping_formats = pytest.mark.parametrize("kind", formats(["feather", "duckdb"]))
+encodings = pytest.mark.parametrize("encoding", ["list", "bytes"])
+NUM_ROWS = 30
+
+
+@pytest.fixture(autouse=True)
+def nothing_kept():
+    for file in {key[0] for key in KEPT._blocks}:
+        KEPT.drop(file)
+
+
+def write_many(folder, kind, encoding="list", seed=0):
+    images = [random_image((1, 2, 1, 40, 50), seed=seed + row) for row in range(NUM_ROWS)]
+    values = [ome_arrow_value(image, encoding=encoding) for image in images]
+    return write(folder, kind, values, encoding=encoding), images
+
+
+def read_one(source, row):
+    return read_images(source, [row])[row]
+
+
+def test_the_blocks_used_longest_ago_are_let_go_of_first():
+    kept = KeptBlocks(10)
+
+    kept.put(("a", 1), "one", 4)
+    kept.put(("a", 2), "two", 4)
+    assert kept.get(("a", 1)) == "one"
+    kept.put(("b", 3), "three", 4)
+
+    assert kept.get(("a", 2)) is None
+    assert kept.get(("a", 1)) == "one"
+    assert kept.num_bytes == 8
+    kept.put(("a", 1), "another", 3)
+    assert kept.num_bytes == 7
+    kept.put(("a", 1), "too large", 11)
+    assert kept.get(("a", 1)) is None
+    assert kept.num_bytes == 4
+
+
+def test_blocks_of_one_file_are_let_go_of_alone():
+    kept = KeptBlocks(10)
+    kept.put(("a", 1), "one", 4)
+    kept.put(("b", 1), "two", 4)
+
+    kept.drop("a")
+
+    assert kept.get(("a", 1)) is None
+    assert kept.get(("b", 1)) == "two"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="without fork")
+def test_a_forked_child_keeps_nothing_of_its_parents():
+    kept = KeptBlocks(10)
+    kept.put(("a", 1), "one", 4)
+
+    child = os.fork()
+    if not child:
+        os._exit(0 if kept.get(("a", 1)) is None and kept.num_bytes == 0 else 1)
+
+    assert os.waitpid(child, 0)[1] == 0
+    assert kept.get(("a", 1)) == "one"
+
+
+@keeping_formats
+@encodings
+def test_rows_in_any_order_and_again_are_those_of_the_file(
+    tmp_path, kind, encoding, monkeypatch
+):
+    monkeypatch.setattr(_duckdb, "_REMEMBERED_BLOCKS", 2)
+    path, images = write_many(tmp_path, kind, encoding)
+    source = open_source(path)
+    rng = np.random.default_rng(1)
+
+    for _ in range(20):
+        rows = np.sort(rng.choice(NUM_ROWS, rng.integers(1, 8), replace=False))
+        found = read_images(source, rows)
+        assert_same([images[row] for row in rows], [found[row] for row in rows])
+        assert 0 <= KEPT.num_bytes <= KEPT_BYTES
+    assert_same(images, read_images(source))
+    assert_same(images, read_images(pickle.loads(pickle.dumps(source))))
+
+
+@encodings
+def test_a_record_batch_is_decompressed_once_for_rows_that_follow(
+    tmp_path, encoding, monkeypatch
+):
+    path, images = write_many(tmp_path, "feather", encoding)
+    source = open_source(path)
+    decompressed = []
+    decompress = _stored_buffer.StoredBuffer._decompress
+
+    def noting(buffer, num_bytes):
+        decompressed.append((id(buffer), num_bytes - buffer._num_known))
+        decompress(buffer, num_bytes)
+
+    monkeypatch.setattr(_stored_buffer.StoredBuffer, "_decompress", noting)
+
+    for row in [*range(NUM_ROWS), *range(NUM_ROWS)]:
+        np.testing.assert_array_equal(images[row], read_one(source, row))
+
+    assert sum(num_bytes for _, num_bytes in decompressed) == sum(one.nbytes for one in images)
+    source.close()
+    assert KEPT.num_bytes == 0
+    np.testing.assert_array_equal(images[3], read_one(source, 3))
+
+
+def test_duckdb_is_asked_twice_for_rows_near_each_other(tmp_path, monkeypatch):
+    path, images = write_many(tmp_path, "duckdb")
+    source = open_source(path)
+    read_one(source, 0)
+    source.close()
+    asked = []
+    batches = _duckdb.DuckDBTable._batches
+
+    def noting(table, query, batch_rows):
+        asked.append(query)
+        return batches(table, query, batch_rows)
+
+    monkeypatch.setattr(_duckdb.DuckDBTable, "_batches", noting)
+
+    for row in (3, 20, 7, 20, 3, 29):
+        np.testing.assert_array_equal(images[row], read_one(source, row))
+
+    assert len(asked) == 2  # for one row, and for all that are near
+    assert " in (" in asked[0]
+    assert " between " in asked[1]
+    source.close()
+    assert KEPT.num_bytes == 0
+
+
+@keeping_formats
+def test_another_file_of_the_same_name_is_read_anew(tmp_path, kind):
+    path, images = write_many(tmp_path, kind)
+    source = open_source(path)
+    for row in (3, 5, 3):
+        np.testing.assert_array_equal(images[row], read_one(source, row))
+    source.close()
+    del source
+
+    path, images = write_many(tmp_path, kind, seed=100)
+
+    source = open_source(path)
+    for row in (3, 5, 3):
+        np.testing.assert_array_equal(images[row], read_one(source, row))
+
+
+def test_many_rows_at_once_are_not_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr("fastloader.sources._ipc_file.KEPT_BYTES", 1000)
+    images = [random_image((1, 1, 1, 40, 50), seed=row) for row in range(9)]
+    table = pa.table({"image": image_array([ome_arrow_value(image) for image in images])})
+    path = tmp_path / "a.feather"
+    with ipc.new_file(
+        path, table.schema, options=ipc.IpcWriteOptions(compression="lz4")
+    ) as file:
+        file.write_table(table, max_chunksize=2)
+    source = open_source(path)
+
+    found = read_images(source, [1, 3, 5])
+
+    assert_same([images[row] for row in (1, 3, 5)], [found[row] for row in (1, 3, 5)])
+    assert KEPT.num_bytes == 0
