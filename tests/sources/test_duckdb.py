@@ -7,6 +7,7 @@ import pytest
 from fastloader.errors import SourceError
 from fastloader.sources import open_source
 from fastloader.sources._duckdb import DuckDBTable
+from fastloader.sources._duckdb_file import DuckDBFile
 from fastloader.writing import convert
 from tests.ome_arrow_tables import ome_arrow_value, random_image
 from tests.sources.reading import assert_same, read_images
@@ -40,7 +41,7 @@ def test_statistics_of_several_types_tell_none(tmp_path):
 def test_duckdb_writes_no_bar_of_its_own_to_the_output(tmp_path):
     path, _ = write_bytes(tmp_path, "uint8")
 
-    shown = DuckDBTable(path)._rows("select current_setting('enable_progress_bar')")
+    shown = DuckDBFile(path).rows("select current_setting('enable_progress_bar')")
 
     assert shown == [(False,)]
 

@@ -1,25 +1,22 @@
 """Tables in DuckDB files, and what a query makes of them."""
 
-import contextlib
-import gc
+import hashlib
 import os
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from fastloader._extras import import_extra
 from fastloader.errors import SettingsError, SourceError
-from fastloader.sources._file_errors import check_unchanged, naming
+from fastloader.sources._duckdb_file import DuckDBFile
 from fastloader.sources._interleaved import RGB
 from fastloader.sources._kept_blocks import KEPT, BlockKey
-from fastloader.sources._location import Location, PathLike
+from fastloader.sources._location import PathLike
 from fastloader.sources._ome_arrow_layout import find_image_columns, listed
 from fastloader.sources._opened_here import OpenedHere, state_without
 from fastloader.sources._protocol import ImageSource
@@ -30,7 +27,6 @@ __all__ = ["DuckDBTable", "open_duckdb"]
 
 Integers: TypeAlias = npt.NDArray[np.int64]
 
-_HEADER_BYTES = 3 * 4096  # which blocks are in use, and a number that grows with each change
 _ROW_ID = "fastloader_row_id"
 _BATCHES_PER_READ = 8
 _BATCHES_PER_BLOCK = 4
@@ -63,14 +59,7 @@ class DuckDBTable:
         """
         if table is not None and query is not None:
             raise SettingsError(f"{path}: expected table= or query=, but got both.")
-        self._location = Location(path)
-        if not self._location.is_local:
-            raise SourceError(
-                f"{self._location.path}: DuckDB files are read from local disk only: copy the "
-                f"file, or write its table as Parquet."
-            )
-        self._file_fingerprint = self._read_fingerprint()
-        self._opened = OpenedHere(self._open)
+        self._file = DuckDBFile(path)
         self._asked_lately: OpenedHere[deque[BlockKey]] = OpenedHere(_few_keys)
         self._query = query.strip().rstrip(";") if query is not None else None
         self._table = table if query is not None else self._find_table(table)
@@ -82,12 +71,13 @@ class DuckDBTable:
     def path(self) -> str:
         """File and table, as error messages name them."""
         part = "the query" if self._table is None else f"table {self._table!r}"
-        return f"{self._location.path}, {part}"
+        return f"{self._file.path}, {part}"
 
     @property
     def fingerprint(self) -> str:
         """Hash of the file's header, size and time of change, and what is read of it."""
-        return self._location.fingerprint(repr((self._table, self._query)).encode())
+        text = repr((self._file.fingerprint, self._table, self._query))
+        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -99,20 +89,17 @@ class DuckDBTable:
     def num_rows(self) -> int:
         """Number of rows."""
         with self.reading():
-            return int(self._rows(f"select count(*) from {self._from}")[0][0])
+            return int(self._file.rows(f"select count(*) from {self._from}")[0][0])
 
     def close(self) -> None:
         """Let go of what this thread has open; it is opened again when needed."""
-        self._opened.close()
+        self._file.close()
         self._asked_lately.close()
         KEPT.drop(self._version)
 
     def reading(self) -> AbstractContextManager[None]:
         """Turn errors of DuckDB into `fastloader.errors.SourceError`, naming the table."""
-        duckdb = import_extra("duckdb", "duckdb", f"Reading {self._location.path}")
-        return naming(
-            self._location.path, "a DuckDB file", duckdb.Error, RuntimeError, ValueError
-        )
+        return self._file.reading()
 
     def read_columns(self, names: Sequence[str]) -> pa.Table:
         """Return whole columns.
@@ -121,7 +108,7 @@ class DuckDBTable:
             names: Of columns, at least one.
         """
         wanted = ", ".join(map(_quoted, names))
-        return self._sql(f"select {wanted} from {self._from}").to_arrow_table()
+        return self._file.sql(f"select {wanted} from {self._from}").to_arrow_table()
 
     def read_fields(
         self,
@@ -172,7 +159,7 @@ class DuckDBTable:
             position.append(kind.get_field_index(name) + 1)
             kind = kind.field(name).type
         tail = "".join(f", {one}" for one in position)
-        segments = self._rows(
+        segments = self._file.rows(
             f"select stats, has_updates from pragma_storage_info({_text(self._table)}) where "
             f"column_name = {_text(column)} and regexp_full_match(column_path, '.[0-9]+{tail}.')"
         )
@@ -251,20 +238,7 @@ class DuckDBTable:
             yield numbers[order], images
 
     def _batches(self, query: str, batch_rows: int) -> Iterator[pa.RecordBatch]:
-        # A cursor of its own, since a connection has one open result at a time.
-        yield from self._sql(query).to_arrow_reader(batch_rows)
-
-    def _sql(self, query: str) -> Any:
-        cursor = self._opened.get().cursor()
-        # A name in a query must never be taken for a Python variable of some caller.
-        cursor.execute("set python_enable_replacements = false")
-        # It would write a bar to the output, that of `--json` too, where a query takes long.
-        cursor.execute("set enable_progress_bar = false")
-        return cursor.sql(query)
-
-    def _rows(self, query: str) -> list[tuple[Any, ...]]:
-        rows: list[tuple[Any, ...]] = self._sql(query).fetchall()
-        return rows
+        yield from self._file.sql(query).to_arrow_reader(batch_rows)
 
     @property
     def _version(self) -> str:
@@ -281,7 +255,7 @@ class DuckDBTable:
         if self._table is None:
             return False
         with self.reading():
-            found = self._rows(
+            found = self._file.rows(
                 f"select 1 from duckdb_tables() where table_name = {_text(self._table)}"
             )
         return bool(found)
@@ -289,12 +263,14 @@ class DuckDBTable:
     @cached_property
     def _row_ids(self) -> Integers:
         """DuckDB's number of each row, ascending: there are gaps where rows were deleted."""
-        table = self._sql(f"select rowid from {self._from}").to_arrow_table()
+        table = self._file.sql(f"select rowid from {self._from}").to_arrow_table()
         ids = [np.from_dlpack(part) for part in table.column(0).chunks]
         return np.sort(np.concatenate([np.zeros(0, np.int64), *ids]))
 
     def _schema_of(self, what: str) -> pa.Schema:
-        schema: pa.Schema = self._sql(f"select * from {what} limit 0").to_arrow_table().schema
+        schema: pa.Schema = (
+            self._file.sql(f"select * from {what} limit 0").to_arrow_table().schema
+        )
         return schema
 
     def _find_table(self, wanted: str | None) -> str:
@@ -306,7 +282,7 @@ class DuckDBTable:
         with self.reading():
             known: list[str] = [
                 name
-                for name, _ in self._rows(
+                for name, _ in self._file.rows(
                     "select table_name, 1 from duckdb_tables() where not internal union all "
                     "select view_name, 2 from duckdb_views() where not internal order by all"
                 )
@@ -320,58 +296,10 @@ class DuckDBTable:
         if len(candidates) != 1:
             asked = "tables with images" if wanted is None else f"tables of the name {wanted!r}"
             raise SourceError(
-                f"{self._location.path} has {len(candidates)} {asked} (its tables and views are "
+                f"{self._file.path} has {len(candidates)} {asked} (its tables and views are "
                 f"{listed(known)}): expected one, or table= to say which, or query=."
             )
         return candidates[0]
-
-    def _open(self) -> Any:
-        """Connect, in this process and thread.
-
-        Raises:
-            SourceError: If it is another file by now.
-        """
-        duckdb = import_extra("duckdb", "duckdb", f"Reading {self._location.path}")
-        check_unchanged(self._location.path, self._read_fingerprint(), self._file_fingerprint)
-        with self.reading():
-            connection = duckdb.connect(self._location.path, read_only=True)
-        if not _is_open_here(self._location.path):
-            connection.close()
-            gc.collect()  # tables that nobody has any more may still be connected
-            with self.reading():
-                connection = duckdb.connect(self._location.path, read_only=True)
-        if not _is_open_here(self._location.path):
-            connection.close()
-            raise SourceError(
-                f"{self._location.path} was replaced while this process has the file of before "
-                f"open, and DuckDB goes on to show that one: let go of all datasets and "
-                f"connections that were made from it first."
-            )
-        return connection
-
-    def _read_fingerprint(self) -> str:
-        with (
-            naming(self._location.path, "a DuckDB file"),
-            Path(self._location.path).open("rb") as file,
-        ):
-            return self._location.fingerprint(file.read(_HEADER_BYTES))
-
-
-def _is_open_here(path: str) -> bool:
-    """Return whether this process has the file open that is at a path now.
-
-    DuckDB shares one database between all connections to a path, whatever has become of the
-    file since the first of them.
-    """
-    descriptors = Path("/dev/fd")
-    if not descriptors.is_dir():  # where it is missing, an open file cannot be replaced
-        return True
-    wanted = Path(path).stat()
-    for descriptor in descriptors.iterdir():
-        with contextlib.suppress(OSError):  # that of the list itself is closed by now
-            if os.path.samestat(os.fstat(int(descriptor.name)), wanted):
-                return True
-    return False
 
 
 def _few_keys() -> deque[BlockKey]:

@@ -2,6 +2,7 @@
 
 import os
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
@@ -31,21 +32,28 @@ class OpenedHere(Generic[T]):
         """Take down how to open it.
 
         Args:
-            open_it: Called where it is needed; can be pickled.
+            open_it: Called where it is needed; can be pickled. Of a method's object no reference
+                is kept: it has this one, and what is open has to be let go of with it, not by
+                some collection of garbage, which may be that of a forked child.
         """
-        self._open = open_it
+        is_method = hasattr(open_it, "__self__") and hasattr(open_it, "__func__")
+        self._find: Callable[[], Callable[[], T] | None] = (
+            weakref.WeakMethod(open_it) if is_method else lambda: open_it
+        )
         self._here = threading.local()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_open": self._open}
+        return {"open_it": self._find()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, _here=threading.local())
+        self.__init__(**state)  # type: ignore[misc]
 
     def get(self) -> T:
         """Return it as opened by this process and thread; it stays open."""
         if getattr(self._here, "process", None) != os.getpid():
-            self._here.value = self._open()
+            open_it = self._find()
+            assert open_it is not None  # noqa: S101 - whoever asks has its object
+            self._here.value = open_it()
             self._here.process = os.getpid()
         value: T = self._here.value
         return value

@@ -43,9 +43,11 @@ _OUTLIER_PIXELS = 1e6
 """An image is checked first if it claims this many times the pixels of a usual one, and as many."""
 _GIANT_PIXELS = 2**30
 """Of images that claim more, as a usual one may do itself, the largest is checked first."""
-_READ_BYTES = 6 << 20
-"""Pixels asked for by one call: for half as many Lance takes a fifth longer, for more it takes
-memory, which its threads keep."""
+_READ_SHARE = 48
+_MIN_READ_BYTES = 6 << 20
+_MAX_READ_BYTES = 12 << 20
+"""Pixels asked for by one call: for half as many Lance takes a fifth longer, but for twice as many it
+takes 30 MB more memory, which its threads keep. So the most are asked for where there is much to keep."""
 _WRITTEN_BYTES = 16 << 20
 """Pixels written by one call, which takes 0.3 ms beside them: copying 2 MB takes as long."""
 _WORTH_A_THREAD_BYTES = 4 << 20
@@ -207,8 +209,8 @@ class TableSource:
             return
         table = self._images
         num_bytes = table.shapes[rows].prod(axis=1) * table.item_sizes[rows]
-        mean_bytes = num_bytes.mean()
-        if num_bytes.sum() < _WORTH_A_THREAD_BYTES:
+        mean_bytes, sum_bytes = num_bytes.mean(), num_bytes.sum()
+        if sum_bytes < _WORTH_A_THREAD_BYTES:
             num_threads = 1
         writer = PixelWriter(
             self._layout, table, rows, offsets, write, channels=channels, where=self.where
@@ -224,7 +226,9 @@ class TableSource:
                 is_last = name == self._pieces[-1]
                 one = PiecePass(writer, name, left, on_rows, is_last=is_last)
                 with WriteBehind(one.write, in_thread=num_threads > 1) as behind:
-                    for row_numbers, batch in self._read_pieces(name, left, mean_bytes):
+                    for row_numbers, batch in self._read_pieces(
+                        name, left, mean_bytes, sum_bytes
+                    ):
                         if pool is not None and batch[1] is not None:
                             batch[1].load_ahead(pool, num_threads)
                         behind(batch, row_numbers)
@@ -233,7 +237,7 @@ class TableSource:
                     return
 
     def _read_pieces(
-        self, name: str, rows: Integers, mean_bytes: float
+        self, name: str, rows: Integers, mean_bytes: float, sum_bytes: float
     ) -> Iterator[tuple[Integers, PieceRows]]:
         """Yield row numbers, and the chunks or planes of these rows.
 
@@ -241,13 +245,15 @@ class TableSource:
             name: ``"chunks"`` or ``"planes"``.
             rows: Row numbers, ascending; others may come too.
             mean_bytes: Of the pixels of an image.
+            sum_bytes: Of the pixels of all images that are wanted.
         """
         if self._apart is not None:
             wanted = self._wanted(rows)
             batches = self._apart.read_pieces(self._column, name, wanted)
             yield from self._complete(batches, wanted)
             return
-        batch_rows = max(1, int(_READ_BYTES // mean_bytes))
+        read_bytes = min(max(sum_bytes / _READ_SHARE, _MIN_READ_BYTES), _MAX_READ_BYTES)
+        batch_rows = max(1, int(read_bytes // mean_bytes))
         written_rows = max(1, int(_WRITTEN_BYTES // mean_bytes))
         for row_numbers, column in self._batches((name,), rows, batch_rows):
             # Some formats give all their rows at once: what is made of them should not be.
