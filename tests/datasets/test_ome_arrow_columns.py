@@ -213,6 +213,42 @@ def test_several_label_columns_are_a_dict(path):
     assert from_loader["well"].tolist() == [3, 2, 1]
 
 
+@pytest.fixture
+def numbered(tmp_path):
+    return write_images(
+        tmp_path / "numbered.parquet",
+        [ome_arrow_value(image) for image in IMAGES[:4]],
+        name=["001", "02", None, "1"],
+        number=pa.array([1, None, 3, 4], pa.int32()),
+    )
+
+
+@pytest.mark.parametrize(("suffix", "mark"), [("csv", ","), ("tsv", "\t")])
+def test_keys_that_are_text_are_text_in_a_file_without_types(numbered, tmp_path, suffix, mark):
+    table = tmp_path / f"table.{suffix}"
+    lines = [("name", "x"), ("001", "5"), ("1", "6"), ('"02"', '"a ""b""\nc"'), ("", "8")]
+    table.write_text("".join(mark.join(line) + "\n" for line in lines))
+
+    dataset = OMEArrowDataset(numbered, join=table, join_on="name")
+
+    assert dataset.metadata["x"] == ["5", 'a "b"\nc', None, "6"]
+
+
+def test_a_key_that_is_null_has_no_partner(numbered):
+    table = pa.table({"number": pa.array([None, 1, None]), "x": ["a", "b", "c"]})
+
+    dataset = OMEArrowDataset(numbered, join=table, join_on="number")
+
+    assert dataset.metadata["x"] == ["b", None, None, None]
+
+
+def test_a_table_without_rows_has_none_of_the_keys(numbered, tmp_path):
+    (tmp_path / "table.csv").write_text("name,x\n")
+
+    with pytest.raises(SettingsError, match=r"keys there are like '001', here there are none"):
+        OMEArrowDataset(numbered, join=tmp_path / "table.csv", join_on="name")
+
+
 def test_joined_columns_split_a_dataset(path, plate):
     dataset = OMEArrowDataset(
         path, join=plate, join_on="well", filter=pc.field("drug").is_valid()

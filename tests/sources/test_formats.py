@@ -516,3 +516,40 @@ def test_a_loader_starts_workers_in_a_way_that_is_safe_for_libraries_with_thread
     assert loader.multiprocessing_context.get_start_method() != "fork"
     for batch in loader:
         np.testing.assert_array_equal(batch.numpy()[0], IMAGES[0][0])
+
+
+@every_format
+def test_columns_of_texts_and_bytes_are_read_wherever_they_are(tmp_path, kind):
+    values = [ome_arrow_value(IMAGES[row]) for row in range(4)]
+    texts, contents = ["a", None, "b" * 20, "ü"], [b"a", b"\xff\x00" * 10, None, b""]
+    columns = {
+        "text": texts,
+        "content": contents,
+        "both": [{"t": one, "n": 1} for one in texts],
+        "lists": pa.array([[one] for one in texts], pa.list_(pa.string())),
+    }
+
+    source = open_source(write(tmp_path, kind, values, **columns))
+
+    for name in ("text", "content", "lists"):
+        assert list(columns[name] if name != "lists" else columns[name].to_pylist()) == list(
+            source.read_column(name)
+        )
+    assert [one["t"] for one in source.read_column("both")] == texts
+    assert source.find_rows(pc.field("content") == b"a").tolist() == [0]
+    assert source.find_rows(pc.field("both", "t") == "ü").tolist() == [3]
+
+
+@every_format
+def test_times_of_a_zone_are_compared_and_read_in_utc(tmp_path, kind, monkeypatch):
+    monkeypatch.setenv("TZ", "America/New_York")
+    values = [ome_arrow_value(IMAGES[row]) for row in range(2)]
+    times = pa.array([0, 3600 * 10**6], pa.timestamp("us", "UTC"))
+
+    source = open_source(write(tmp_path, kind, values, time=times))
+
+    assert source.find_rows(pc.field("time") > times[0]).tolist() == [1]
+    assert [str(one) for one in source.read_column("time")] == [
+        "1970-01-01 00:00:00+00:00",
+        "1970-01-01 01:00:00+00:00",
+    ]

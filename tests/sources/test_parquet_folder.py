@@ -4,6 +4,7 @@ import pickle
 
 import numpy as np
 import psutil
+import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
@@ -161,3 +162,56 @@ def test_a_pickle_of_many_files_holds_no_arrow_object(plates):
     assert_same(images, read_images(pickle.loads(pickled)))
     assert isinstance(open_source(plates / "plate=7" / "well=A1" / "a.parquet"), ParquetSource)
     np.testing.assert_array_equal(source.read_column("plate"), [12, 12, 12, 7, 7, 7])
+
+
+@pytest.mark.parametrize(
+    ("values", "condition", "numbers"),
+    [
+        (["1", None, "2"], pc.field("key") > 0, [0, 2]),
+        (["1", None, "2"], pc.field("key").isin([2]), [2]),
+        (["a", None, "b"], pc.field("key").isin(["b"]), [2]),
+        (["a", None, "b"], pc.starts_with(pc.field("key"), "a"), [0]),
+        (["a", None, "b"], pc.field("key").is_null(), [1]),
+    ],
+)
+def test_a_missing_partition_is_of_the_type_of_the_others(tmp_path, values, condition, numbers):
+    for number, value in enumerate(values):
+        folder = tmp_path / f"n={number}" / f"key={value or '__HIVE_DEFAULT_PARTITION__'}"
+        write_part(folder / "a.parquet", [number])
+
+    source = open_source(tmp_path)
+
+    rows = pickle.loads(pickle.dumps(source)).find_rows(condition)
+    assert numbers == source.read_column("number")[rows].tolist()
+
+
+@pytest.mark.parametrize("value", [str(2**63), str(-(2**63) - 1), "9" * 100])
+def test_a_partition_that_int64_cannot_hold_is_text(tmp_path, value):
+    write_part(tmp_path / "key=1" / "a.parquet", [0])
+    write_part(tmp_path / f"key={value}" / "a.parquet", [1])
+
+    assert sorted(open_source(tmp_path).read_column("key")) == sorted(["1", value])
+
+
+@pytest.mark.parametrize(
+    ("condition", "rows"),
+    [
+        (pc.field("area").is_nan(), [1]),
+        (pc.field("area") != 1.0, [1, 2, 3]),
+        (~(pc.field("area") > 1.5), [0, 1]),
+        (pc.field("s", "area").is_nan(), [1]),
+    ],
+)
+@pytest.mark.parametrize("kind", [pa.float32(), pa.float64()], ids=str)
+def test_what_is_no_number_counts_in_conditions_although_in_no_statistics(
+    tmp_path, condition, rows, kind
+):
+    areas = pa.array(np.array([1.0, np.nan, 2.0, 2.0], np.float64)).cast(kind)
+    write_part(
+        tmp_path / "a.parquet",
+        [0, 1, 2, 3],
+        area=areas,
+        s=pa.StructArray.from_arrays([areas], ["area"]),
+    )
+
+    assert open_source(tmp_path / "a.parquet").find_rows(condition).tolist() == rows

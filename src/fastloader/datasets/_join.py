@@ -22,8 +22,9 @@ JoinKeys: TypeAlias = str | Sequence[str] | Mapping[str, str]
 def join_columns(source: ImageSource, table: Any, keys: JoinKeys) -> dict[str, ColumnValues]:
     """Return the columns of a table beside those of a source, one value a row of the source.
 
-    Rows of the source whose key the table does not have get nulls; rows of the table that the
-    source does not have are left out.
+    Rows of the source whose key the table does not have, or whose key is null, get nulls; rows of
+    the table that the source does not have are left out. Keys that are text in the source are
+    text in a CSV file, too, so that ``007`` stays what it is.
 
     Args:
         source: Has the key columns.
@@ -35,13 +36,19 @@ def join_columns(source: ImageSource, table: Any, keys: JoinKeys) -> dict[str, C
         SettingsError: If a key column is missing, a key occurs twice in the table, none of the
             source's keys is in it, or other columns have the name of one of the source's.
     """
-    name, content = _read(table)
     pairs = _pairs(keys)
+    ours = {
+        left: _listed(source.read_column(left)) for left in pairs if left in source.column_names
+    }
+    texts = [pairs[left] for left, values in ours.items() if _is_text(values)]
+    name, content = _read(table, texts)
     _check_names(source, content, name, pairs)
-    wanted = list(zip(*(_listed(source.read_column(left)) for left in pairs), strict=True))
+    wanted = list(zip(*ours.values(), strict=True))
     known: dict[tuple[Any, ...], int] = {}
     columns = [content.column(right).to_pylist() for right in pairs.values()]
     for row, key in enumerate(zip(*columns, strict=True)):
+        if None in key:
+            continue
         if key in known:
             raise SettingsError(
                 f"{name}: rows {known[key]} and {row} both have the key {_shown(key)} in "
@@ -52,8 +59,7 @@ def join_columns(source: ImageSource, table: Any, keys: JoinKeys) -> dict[str, C
     if wanted and all(place is None for place in places):
         raise SettingsError(
             f"{name} has none of the keys of {source.where}: keys there are like "
-            f"{_shown(wanted[0])}, here like {_shown(next(iter(known), ()))}. Text and numbers "
-            f"are not equal."
+            f"{_shown(wanted[0])}, here {_example(known)}. Text and numbers are not equal."
         )
     indices = pa.array(places, pa.int64())
     right_keys = set(pairs.values())
@@ -64,8 +70,12 @@ def join_columns(source: ImageSource, table: Any, keys: JoinKeys) -> dict[str, C
     }
 
 
-def _read(table: Any) -> tuple[str, pa.Table]:
+def _read(table: Any, texts: Sequence[str]) -> tuple[str, pa.Table]:
     """Return a name for error messages and the table.
+
+    Args:
+        table: As `join_columns` takes it.
+        texts: Columns that a file without types has as text.
 
     Raises:
         SourceError: If it cannot be read.
@@ -77,8 +87,14 @@ def _read(table: Any) -> tuple[str, pa.Table]:
     try:
         if suffix in {".csv", ".tsv", ".txt"}:
             delimiter = "," if suffix == ".csv" else "\t"
-            options = pa_csv.ParseOptions(delimiter=delimiter)
-            return str(path), pa_csv.read_csv(path, parse_options=options)
+            content = pa_csv.read_csv(
+                path,
+                parse_options=pa_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
+                convert_options=pa_csv.ConvertOptions(
+                    column_types=dict.fromkeys(texts, pa.string())
+                ),
+            )
+            return str(path), content
         return str(path), pq.read_table(path)
     except (pa.ArrowException, OSError) as error:
         raise SourceError(
@@ -114,6 +130,10 @@ def _check_names(
         )
 
 
+def _is_text(values: Sequence[Any]) -> bool:
+    return all(isinstance(value, str) for value in values if value is not None)
+
+
 def _listed(values: ColumnValues) -> list[Any]:
     return values.tolist() if isinstance(values, np.ndarray) else values
 
@@ -127,6 +147,10 @@ def _values(column: pa.ChunkedArray) -> ColumnValues:
         )
     values: list[Any] = column.to_pylist()
     return values
+
+
+def _example(known: Mapping[tuple[Any, ...], int]) -> str:
+    return f"like {_shown(next(iter(known)))}" if known else "there are none"
 
 
 def _shown(key: tuple[Any, ...]) -> str:

@@ -102,13 +102,14 @@ class DuckDBTable:
         return self._file.reading()
 
     def read_columns(self, names: Sequence[str]) -> pa.Table:
-        """Return whole columns.
+        """Return whole columns; times of a zone in UTC, as DuckDB gives them in that of the machine.
 
         Args:
             names: Of columns, at least one.
         """
         wanted = ", ".join(map(_quoted, names))
-        return self._file.sql(f"select {wanted} from {self._from}").to_arrow_table()
+        table = self._file.sql(f"select {wanted} from {self._from}").to_arrow_table()
+        return table.cast(pa.schema([_in_utc(field) for field in table.schema]))
 
     def read_fields(
         self,
@@ -324,6 +325,13 @@ def open_duckdb(
         rgb: ``"interleaved"`` if each pixel is red, green and blue side by side.
     """
     return open_table(DuckDBTable(os.fspath(path), table, query), image_column, rgb)
+
+
+def _in_utc(field: pa.Field) -> pa.Field:
+    kind = field.type
+    if not pa.types.is_timestamp(kind) or kind.tz is None:
+        return field
+    return field.with_type(pa.timestamp(kind.unit, "UTC"))
 
 
 def _quoted(name: str) -> str:

@@ -1,6 +1,6 @@
 """Images in a Parquet file: streamed by record batches, rows found by row group."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cached_property
@@ -61,6 +61,7 @@ class ParquetSource:
         *,
         storage_options: StorageOptions = None,
         partition: Mapping[str, Any] | None = None,
+        missing_numbers: Collection[str] = (),
         is_interleaved: bool = False,
     ) -> None:
         """Open the file and find the column.
@@ -70,6 +71,7 @@ class ParquetSource:
             image_column: Name of the column; may be left out if there is only one of images.
             storage_options: Arguments of fsspec's file system.
             partition: Further columns, of one value each.
+            missing_numbers: Names of those whose value is None, and a number in other files.
             is_interleaved: Whether each pixel is red, green and blue side by side, although the
                 metadata says one channel; images then seem three times as wide.
 
@@ -82,7 +84,7 @@ class ParquetSource:
             schema = self._file.open().schema_arrow
         self._column = choose_image_column(schema, image_column, self._file.path)
         others = other_columns(schema, self._column)
-        self._columns = ParquetColumns(self._file, others, partition or {})
+        self._columns = ParquetColumns(self._file, others, partition or {}, missing_numbers)
         self._layout = ColumnLayout.of(
             schema.field(self._column).type, self.where, is_interleaved=is_interleaved
         )

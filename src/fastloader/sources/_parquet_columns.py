@@ -1,6 +1,6 @@
 """Columns of a Parquet file that hold no images, those of its partition among them."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import reduce
 from operator import and_
 from typing import Any, TypeAlias
@@ -23,6 +23,7 @@ __all__ = ["ParquetColumns"]
 Integers: TypeAlias = npt.NDArray[np.int64]
 
 _META_ROWS = 4096
+_FLOATS = {"FLOAT", "DOUBLE"}  # Arrow compares no others
 
 
 class ParquetColumns:
@@ -36,6 +37,7 @@ class ParquetColumns:
         file: ParquetHandle,
         names: tuple[str, ...],
         partition: Mapping[str, Any],
+        missing_numbers: Collection[str] = (),
     ) -> None:
         """Take what there is.
 
@@ -43,7 +45,9 @@ class ParquetColumns:
             file: The file.
             names: Columns of it.
             partition: Columns that the file's folder gives, of one value each.
+            missing_numbers: Names of those whose value is None, and a number elsewhere.
         """
+        self._missing_numbers = tuple(missing_numbers)
         self._file = file
         self._partition = {
             name: value for name, value in partition.items() if name not in names
@@ -108,7 +112,7 @@ class ParquetColumns:
     def find_rows(self, condition: pc.Expression) -> Integers:
         """Return the numbers of the rows that meet a condition, ascending.
 
-        Row groups whose statistics exclude it are not read.
+        Row groups whose statistics exclude it are not read, unless floats are looked at.
 
         Args:
             condition: Over `names`; where it is null, a row is left out.
@@ -117,26 +121,32 @@ class ParquetColumns:
             SettingsError: If the condition does not fit the columns.
             SourceError: If the file cannot be read.
         """
-        self._check_columns(condition)
+        names = columns_of(condition, self.names)
+        leaves = [
+            leaf
+            for leaf, path in enumerate(self._file.leaf_paths)
+            if path.partition(".")[0] in names
+        ]
+        self._file.check_columns(leaves)
         with self._file.reading(), explaining(condition, self._file.path):
             fragment = self._file.fragment(self._partition_expression())
             schema = fragment.physical_schema
             for name, value in self._partition.items():
-                kind = pa.int64() if isinstance(value, int) else pa.string()
-                schema = schema.append(pa.field(name, kind))
+                is_number = isinstance(value, int) or name in self._missing_numbers
+                schema = schema.append(pa.field(name, pa.int64() if is_number else pa.string()))
             found = [np.zeros(0, np.int64)]
-            for group in fragment.subset(filter=condition, schema=schema).row_groups:
+            if not self._may_have_nan(leaves):
+                fragment = fragment.subset(filter=condition, schema=schema)
+            for group in fragment.row_groups:
                 one = fragment.subset(row_group_ids=[group.id])
                 is_met = scan_condition(one, condition, schema)
                 found.append(self._file.group_starts[group.id] + np.flatnonzero(is_met))
         return np.concatenate(found)
 
-    def _check_columns(self, condition: pc.Expression) -> None:
-        names = columns_of(condition, self.names)
-        leaves = self._file.leaf_paths
-        self._file.check_columns([
-            leaf for leaf, path in enumerate(leaves) if path.partition(".")[0] in names
-        ])
+    def _may_have_nan(self, leaves: Sequence[int]) -> bool:
+        """Return whether statistics may not tell of all values: those that are no number are in none."""
+        schema = self._file.open().schema
+        return any(schema.column(leaf).physical_type in _FLOATS for leaf in leaves)
 
     def _partition_expression(self) -> pc.Expression | None:
         parts = [

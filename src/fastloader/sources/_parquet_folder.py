@@ -18,6 +18,7 @@ Partition: TypeAlias = dict[str, Any]
 
 PARQUET_ENDINGS = (".parquet", ".pq")
 _NULL = "__HIVE_DEFAULT_PARTITION__"
+_MAX_DIGITS = 20  # of a number within int64, with its sign
 
 
 def open_parquet(
@@ -43,6 +44,7 @@ def open_parquet(
         SourceError: If there are no files, or one cannot be read.
     """
     interleaved = is_interleaved(rgb)
+    numbers: set[str] = set()
 
     def open_one(file: PathLike, partition: Partition) -> ParquetSource | InterleavedSource:
         source = ParquetSource(
@@ -50,6 +52,7 @@ def open_parquet(
             image_column,
             storage_options=storage_options,
             partition=partition,
+            missing_numbers=[key for key in numbers if partition.get(key, "") is None],
             is_interleaved=interleaved,
         )
         return InterleavedSource(source) if interleaved else source
@@ -67,6 +70,9 @@ def open_parquet(
             )
         files: list[PathLike] = [location.inside(name).path for name in names]
         partitions = _partitions(names)
+        numbers.update(
+            key for one in partitions for key, value in one.items() if isinstance(value, int)
+        )
     else:
         files = list(path)
         partitions = [{} for _ in files]
@@ -96,5 +102,6 @@ def _partitions(paths: list[str]) -> list[Partition]:
 
 
 def _is_whole(text: str) -> bool:
-    # Leading zeros are part of a name: plate=007 is no number.
-    return text.removeprefix("-").isdecimal() and str(int(text)) == text
+    # Leading zeros are part of a name: plate=007 is no number. Nor is what int64 cannot hold.
+    is_number = text.removeprefix("-").isdecimal() and len(text) <= _MAX_DIGITS
+    return is_number and str(int(text)) == text and -(2**63) <= int(text) < 2**63

@@ -85,8 +85,10 @@ class VortexTable:
         Args:
             names: Of columns, at least one.
         """
+        # What comes has views where the schema of the file has none.
+        batches = list(self._scan(list(names)))
         schema = pa.schema([self.schema.field(name) for name in names])
-        table = pa.Table.from_batches(self._scan(list(names)), schema)
+        table = pa.Table.from_batches(batches, batches[0].schema if batches else schema)
         # Conditions and most of Arrow cannot compute with views.
         return table.cast(pa.schema([_without_views(field) for field in table.schema]))
 
@@ -174,8 +176,15 @@ def open_vortex(
 
 
 def _without_views(field: pa.Field) -> pa.Field:
-    if pa.types.is_string_view(field.type):
+    kind = field.type
+    if pa.types.is_string_view(kind):
         return field.with_type(pa.large_string())
-    if pa.types.is_binary_view(field.type):
+    if pa.types.is_binary_view(kind):
         return field.with_type(pa.large_binary())
+    if pa.types.is_struct(kind):
+        return field.with_type(pa.struct([_without_views(one) for one in kind]))
+    if pa.types.is_list(kind):
+        return field.with_type(pa.list_(_without_views(kind.value_field)))
+    if pa.types.is_large_list(kind):
+        return field.with_type(pa.large_list(_without_views(kind.value_field)))
     return field
