@@ -109,6 +109,6 @@ WORKLOADS: Mapping[str, Workload] = {
         SlowStorage, 512, 8, "5 ms of waiting", most_workers=32, waits=True
     ),
     "uneven items": Workload(UnevenItems, 1_024, 16, "0.2 ms of Python, or 10 ms in one of 16"),
-    "huge batches": Workload(HugeItems, 256, 16, "3 MB, batches of 50 MB"),
+    "huge batches": Workload(HugeItems, 1_024, 16, "3 MB, batches of 50 MB"),
 }
 """By name."""

@@ -3,7 +3,7 @@
 Question: the wall time of many short epochs less that of one long epoch of the same samples, for
     each end of an epoch.
 Held fixed: samples that sleep half a millisecond, as one that waits for a disk does, so that a
-    busy machine disturbs little; shuffled batches of 16; 20 epochs of 20 batches, or one of 400.
+    busy machine disturbs little; shuffled batches of 8; 30 epochs of 20 batches, or one of 600.
 Baseline: stock DataLoader, the better of as it comes and tuned.
 Method: a run is the short epochs, then the long one; loaders live on, and one run of each is
     made before the clock starts. Left out are Grain's worker processes, which are started anew for each
@@ -28,7 +28,7 @@ from _peers import LOADERS
 
 _LEFT_OUT = {"Grain, processes", "Hugging Face datasets", "FastLoader"}
 SAMPLE_SECONDS = 0.0005
-BATCH_SIZE = 16
+BATCH_SIZE = 8
 
 
 class Sleeping(Dataset[torch.Tensor]):
@@ -92,10 +92,10 @@ def samples_alone(num_workers: int, num_samples: int) -> Run:
 
 def main() -> None:
     """Compare the loaders."""
-    benchmark = Benchmark(__doc__)
+    benchmark = Benchmark(__doc__, starts_quickly=True)
     benchmark.parser.add_argument("--workers", type=int, default=2)
     arguments = benchmark.arguments()
-    num_epochs, num_batches = (2, 4) if arguments.smoke else (20, 20)
+    num_epochs, num_batches = (2, 4) if arguments.smoke else (30, 20)
     add_loaders(
         benchmark,
         Sleeping,

@@ -1,6 +1,8 @@
 """What workers that inherit nothing start from."""
 
 import mmap
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -91,3 +93,36 @@ def test_epochs_see_the_data_as_it_is_when_they_begin(dataset, method):
         dataset.rows += 1
         rows += [batch for _, batch in batches]
         np.testing.assert_array_equal(expected, torch.cat(rows).numpy(), err_msg=str(step))
+
+
+SCRIPT = """
+import sys
+was_there = "fastloader._loader" in sys.modules
+
+from fastloader import FastLoader
+
+class Told:
+    def __len__(self):
+        return 2
+
+    def __getitem__(self, index):
+        return was_there
+
+if __name__ == "__main__":
+    print([bool(seen) for seen in FastLoader(
+        Told(), None, num_workers=1, multiprocessing_context="forkserver")])
+"""
+
+
+@pytest.mark.multiprocess
+def test_what_the_main_script_takes_of_this_package_is_there_before_a_worker_imports_it(
+    tmp_path,
+):
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+
+    done = subprocess.run(
+        [sys.executable, script], capture_output=True, text=True, timeout=100, check=True
+    )
+
+    assert done.stdout.strip() == "[True, True]"
