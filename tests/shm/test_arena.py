@@ -103,6 +103,20 @@ def test_spare_slots_of_another_user_are_taken_before_new_ones_are_made(arena):
     assert taken[2] not in spare
 
 
+def test_of_spare_slots_one_that_was_written_before_is_taken(arena):
+    first, known, mine = [arena.lend(user=1) for _ in range(3)]
+    for slot in (first, known, mine):
+        arena.give_back(slot)
+    taken = [arena.lend(user=2) for _ in range(3)]
+    fresh = taken[2]
+    assert taken == [first, known, fresh]
+    arena.give_back(fresh)  # the oldest
+    arena.give_back(known)
+
+    assert arena.lend(user=1) is mine
+    assert arena.lend(user=1) is known
+
+
 def test_small_slots_go_when_larger_ones_are_needed(arena):
     arena.give_back(arena.lend())
 

@@ -4,6 +4,7 @@ import threading
 import time
 from collections import deque
 from contextlib import nullcontext
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -26,6 +27,8 @@ class Device:
         self.num_waits = 0
         self.num_streams = 0
         self.copies_end = True
+        self.errors = []
+        """Raised by the next calls that wait, one by one; None for a call that goes well."""
         device = self
 
         class Event:
@@ -45,6 +48,8 @@ class Device:
 
             def synchronize(self):
                 device.num_waits += 1
+                if device.errors and (error := device.errors.pop(0)) is not None:
+                    raise error
 
         self.Event = Event
 
@@ -153,6 +158,85 @@ def test_an_error_comes_at_its_batch_and_the_rest_after_it(device, copied):
     stream.close()
 
     assert (seen, rest) == ([0, 1, 2, 3, 4], [6, 7, 8])
+
+
+class Part:
+    """A part of a batch that moves by itself, or raises what it is told to."""
+
+    errors: ClassVar[list] = []
+
+    def __init__(self, number):
+        self.number = number
+
+    def to(self, _device, **_options):
+        if Part.errors and (error := Part.errors.pop(0)) is not None:
+            raise error
+        return torch.tensor([self.number])
+
+
+class PartSource(Source):
+    def __next__(self):
+        return {"number": Part(next(self.numbers))}
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), torch.OutOfMemoryError("none left")])
+@pytest.mark.parametrize("num_before", [0, 1, 2, 3, 4])
+def test_a_batch_whose_copy_was_interrupted_is_copied_again(device, error, num_before):
+    stream = copied_to(PartSource(8), CPU)
+    Part.errors = [None] * num_before + [error, error]
+
+    seen = []
+    while True:
+        try:
+            seen.extend(numbers_of(stream))
+            break
+        except (KeyboardInterrupt, torch.OutOfMemoryError):
+            pass
+    stream.close()
+
+    assert seen == list(range(8))
+
+
+def test_a_device_without_memory_is_asked_again_by_a_thread(device, keeper):
+    Part.errors = [None] * 3 + [torch.OutOfMemoryError("none left")]
+    stream = copied_ahead(PartSource(8), CPU, 2, Standby(keeper))
+
+    seen = [next(stream)["number"].item() for _ in range(3)]
+    with pytest.raises(torch.OutOfMemoryError):
+        next(stream)
+    seen.extend(numbers_of(stream))
+    stream.close()
+
+    assert seen == list(range(8))
+
+
+def test_copies_ahead_leave_the_last_memory_to_the_consumer(device):
+    stream = copied_to(PartSource(4), CPU)
+    Part.errors = [None, torch.OutOfMemoryError("none left"), None]
+
+    assert list(numbers_of(stream)) == [0, 1, 2, 3]
+    stream.close()
+
+
+@pytest.mark.parametrize("num_before", [0, 1, 5])
+def test_who_interrupts_the_waiting_for_a_copy_gets_the_batch_afterwards(
+    device, copied, num_before
+):
+    class Live(Source):
+        def __next__(self):
+            return {"number": HostRows(Rows(), np.array([next(self.numbers)]))}
+
+    device.copies_end = False
+    stream = copied(Live(6), CPU)
+    device.errors = [None] * num_before + [KeyboardInterrupt()]
+
+    seen = []
+    with pytest.raises(KeyboardInterrupt):
+        seen.extend(numbers_of(stream))
+    seen.extend(numbers_of(stream))
+    stream.close()
+
+    assert seen == [0, 10, 20, 30, 40, 50]
 
 
 def test_few_copies_are_under_way_at_once(device, copied):

@@ -65,13 +65,15 @@ class _Extent:
 class Slot:
     """A part of the arena in this process; holds one batch at a time."""
 
-    __slots__ = ("_extent", "place", "user", "was_leased")
+    __slots__ = ("_extent", "place", "user", "users", "was_leased")
 
     def __init__(self, extent: _Extent, place: SlotPlace) -> None:
         self._extent = extent
         self.place = place
         self.user = 0
         """Who writes to it, by a number of the owner's choice."""
+        self.users: set[int] = set()
+        """All who have written to it."""
         self.was_leased = False
 
     def buffer(self) -> Lease:
@@ -106,7 +108,7 @@ class Arena:
 
     Whoever writes to slots gets those it has written to before: a process that writes to
     memory for the first time pays a page fault for every 4 kB of it, about as much as the
-    copy itself, whoever else has written there already.
+    copy itself, whoever else has written there already (77 MB in 22 ms, written in 13).
 
     A slot is *lent* with a task and comes back in one of two ways: by `give_back` at once, or
     by `lease`, whose buffer gives it back when nothing refers to it any more. Nobody waits for
@@ -162,6 +164,7 @@ class Arena:
             self.num_slots += 1
             slot = self._unused.pop()
         slot.user = user
+        slot.users.add(user)
         return slot
 
     def give_back(self, slot: Slot) -> None:
@@ -192,19 +195,23 @@ class Arena:
         self.file.close()
 
     def _take_free(self, user: int) -> Slot | None:
-        """Return the user's own newest slot, or the oldest of another one who has several."""
+        """Return the user's own newest slot, or one of another user who has several."""
         own = self._free.setdefault(user, deque())
         while True:  # only this thread takes slots out
-            if own:
-                slot = own.pop()
-            else:
-                most = max(self._free.values(), key=len)
-                if len(most) < FEWEST_SPARE:
-                    return None
-                slot = most.popleft()
-            if slot.place.size_bytes >= self.slot_bytes:
+            slot = own.pop() if own else self._take_spare(user)
+            if slot is None or slot.place.size_bytes >= self.slot_bytes:
                 return slot
             self._drop(slot)
+
+    def _take_spare(self, user: int) -> Slot | None:
+        """Return a slot that its user can spare: one that is known to whoever wants it, or the oldest."""
+        spare = [free for free in self._free.values() if len(free) >= FEWEST_SPARE]
+        for free in spare:
+            for slot in tuple(free):
+                if user in slot.users:
+                    free.remove(slot)
+                    return slot
+        return max(spare, key=len).popleft() if spare else None
 
     def _extend(self) -> None:
         shared = min(self.num_slots, LARGEST_SHARED_EXTENT_BYTES // self.slot_bytes)

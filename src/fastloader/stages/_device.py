@@ -147,21 +147,30 @@ class CopyStream:
         self._module = torch.get_device_module(device)
         self._stream = _side_stream(self._module, device)
         self._ahead: deque[Copy | Exception] = deque()
+        self._in_hand: deque[Batch] = deque()  # one that is being copied, at most
         self._is_live = False
         self._under_way: deque[_Source] = deque()
 
     def __next__(self) -> Copy:
-        """Return the next copy; StopIteration at the end."""
-        self._fill()
+        """Return the next copy.
+
+        A batch that is on its way when something interrupts this, or for which the device has no memory
+        at the moment, is copied when the next one is asked for.
+
+        Raises:
+            StopIteration: At the end.
+        """
+        self._fill(self._num_ahead)
         if not self._ahead:
-            self._ahead.append(self._start_copy(next(self._source)))
-        copy = self._take()
-        self._fill()
-        return copy
+            if not self._in_hand:
+                self._in_hand.append(next(self._source))
+            self._ahead.append(self._copy_in_hand())
+        self._fill(self._num_ahead + 1 if self._num_ahead else 0)
+        return self._take()
 
     def next_if_ready(self) -> list[Copy]:
         """Return the next copy in a list if it has been queued."""
-        self._fill()
+        self._fill(self._num_ahead)
         return [self._take()] if self._ahead else []
 
     def queue(self) -> QueueState:
@@ -180,16 +189,22 @@ class CopyStream:
         while self._under_way:
             self._let_go(self._under_way.popleft())
         self._ahead.clear()
+        self._in_hand.clear()
         self._source.close()
 
-    def _fill(self) -> None:
+    def _fill(self, count: int) -> None:
+        """Queue copies of batches that are there until there are so many."""
         while self._under_way and self._under_way[0].event.query():
             self._let_go(self._under_way.popleft())
         try:
-            while len(self._ahead) < self._num_ahead:
-                if not (ready := self._source.next_if_ready()):
+            while len(self._ahead) < count:
+                if not self._in_hand:
+                    self._in_hand.extend(self._source.next_if_ready())
+                if not self._in_hand:
                     return
-                self._ahead.append(self._start_copy(ready.pop()))
+                self._ahead.append(self._copy_in_hand())
+        except torch.OutOfMemoryError:
+            return  # there may be enough when it is asked for
         except Exception as error:  # noqa: BLE001 - raised at its batch, after those before it
             self._ahead.append(error)
 
@@ -199,11 +214,21 @@ class CopyStream:
             raise copy
         return copy
 
+    def _copy_in_hand(self) -> Copy:
+        try:
+            copy = self._start_copy(self._in_hand[0])
+        except torch.OutOfMemoryError:
+            raise
+        except Exception:
+            self._in_hand.clear()
+            raise
+        self._in_hand.clear()
+        return copy
+
     def _start_copy(self, batch: Batch) -> Copy:
         if len(self._under_way) == MOST_UNDER_WAY:
-            oldest = self._under_way.popleft()
-            oldest.event.synchronize()
-            self._let_go(oldest)
+            self._under_way[0].event.synchronize()  # which may be interrupted
+            self._let_go(self._under_way.popleft())
         with self._module.device(self._device), self._module.stream(self._stream):
             began = None
             if self._seconds is not None:
@@ -257,16 +282,26 @@ class ArrivalStream:
         self._device = device
         self._go_on = go_on
         self._module = torch.get_device_module(device)
+        self._in_hand: deque[Copy] = (
+            deque()
+        )  # one at most, so that what interrupts this loses none
 
     def __next__(self) -> Batch:
         """Return the next batch, on the device; StopIteration at the end."""
-        batch = self._hand_over(next(self._source))
+        if not self._in_hand:
+            self._in_hand.append(next(self._source))
+        batch = self._hand_over(self._in_hand[0])
         self._go_on()
+        self._in_hand.clear()
         return batch
 
     def next_if_ready(self) -> list[Batch]:
         """Return the next batch in a list if its copy has been queued."""
-        return list(map(self._hand_over, self._source.next_if_ready()))
+        if not self._in_hand:
+            self._in_hand.extend(self._source.next_if_ready())
+        batches = list(map(self._hand_over, self._in_hand))
+        self._in_hand.clear()
+        return batches
 
     def queue(self) -> QueueState:
         """Return what is under way; safe in any thread."""
@@ -274,6 +309,7 @@ class ArrivalStream:
 
     def close(self) -> None:
         """Cancel what is under way, after the copies that have begun."""
+        self._in_hand.clear()
         self._source.close()
 
     def _hand_over(self, copy: Copy) -> Batch:

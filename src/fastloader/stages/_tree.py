@@ -30,6 +30,20 @@ def map_tensors(
     """
     if isinstance(batch, torch.Tensor):
         return function(batch)
+    # What most batches are is told by one look: to ask of each which protocols it has takes longer.
+    kind = type(batch)
+    if kind is list or kind is tuple:
+        return kind([map_tensors(part, function, method) for part in batch])
+    if kind is dict:
+        return {key: map_tensors(part, function, method) for key, part in batch.items()}
+    return _map_other(batch, function, method)
+
+
+def _map_other(
+    batch: Any,
+    function: Callable[[torch.Tensor], torch.Tensor],
+    method: Callable[[Any], Any] | None,
+) -> Any:
     if batch is None or isinstance(batch, str | bytes | int | float):
         return batch
     if method is not None and (moved := method(batch)) is not NotImplemented:
