@@ -1,5 +1,6 @@
 """Collating into memory at hand gives what torch gives."""
 
+import ctypes
 import re
 from collections.abc import Mapping
 from enum import IntEnum
@@ -12,6 +13,8 @@ from hypothesis import strategies as st
 from torch.utils.data import default_collate
 
 from fastloader.engine._collate import DefaultCollate, collate_map_into
+from fastloader.shm import _past_cache
+from fastloader.shm._past_cache import PastCache
 from fastloader.tensors._buffers import BufferPool
 from tests.engine.strategies import NUMPY_DTYPES, Point, shapes, tensors
 from tests.equality import assert_same
@@ -268,3 +271,50 @@ def test_samples_of_unlike_kinds_are_to_us_what_they_are_to_torch(first, second)
             collate(samples)
     else:
         assert_same(expected, collate(samples))
+
+
+class Watched(PastCache):
+    """Copies by the C library, and counts."""
+
+    def __init__(self):
+        super().__init__(ctypes.memmove)
+        self.num_batches = 0
+
+    def copy_rows(self, *arguments):
+        self.num_batches += 1
+        super().copy_rows(*arguments)
+
+
+LARGE = {
+    "tensors": (lambda image: image, 1),
+    "arrays": (torch.Tensor.numpy, 1),
+    "arrays in another order": (lambda image: np.asfortranarray(image.numpy()), 0),
+    "channels last": (lambda image: image[None].to(memory_format=torch.channels_last)[0], 0),
+    "every second pixel": (lambda image: image.repeat(1, 1, 2)[..., ::2], 0),
+    "one value": (lambda image: image[:1, :1, :1].expand(image.shape), 0),
+    "negative": (lambda image: torch.complex(image, image).conj().imag, 0),
+    "conjugate": (lambda image: torch.complex(image, image).conj(), 0),
+    "parameters": (torch.nn.Parameter, 0),
+    "odd rows": (lambda image: image[:, 1:, 1:].contiguous(), 0),
+}
+
+
+@pytest.mark.parametrize(("make", "expected"), LARGE.values(), ids=LARGE)
+def test_large_samples_for_a_device_are_copied_past_the_cache(monkeypatch, make, expected):
+    monkeypatch.setattr(_past_cache, "LEAST_BYTES", 1)
+    images = torch.rand(4, 3, 96, 64)
+    samples = [(make(image), number) for number, image in enumerate(images)]
+    watched = Watched()
+
+    found = DefaultCollate(collate_map_into(allocate, watched))(samples)
+
+    assert_same(default_collate(samples), found)
+    assert watched.num_batches == expected
+
+
+def test_samples_that_differ_are_torchs_to_refuse_on_the_way_to_a_device_too(monkeypatch):
+    monkeypatch.setattr(_past_cache, "LEAST_BYTES", 1)
+    samples = [torch.rand(3, 96, 64), torch.rand(3, 64, 96)]
+
+    with pytest.raises(RuntimeError, match="equal size"):
+        DefaultCollate(collate_map_into(allocate, Watched()))(samples)

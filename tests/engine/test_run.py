@@ -32,6 +32,7 @@ from fastloader.errors import UnpicklableError, WorkerDiedError, WorkerTimeoutEr
 from fastloader.machine._ranks import Ranks, read_ranks
 from fastloader.randomness._seeding import DrawScope
 from fastloader.sampling._drawn import DrawnBatches
+from fastloader.shm._past_cache import past_cache
 from fastloader.tensors._buffers import BufferPool
 from tests.engine.datasets import (
     Deadly,
@@ -686,3 +687,28 @@ def test_a_worker_whose_consumer_is_gone_before_it_has_started_leaves_quietly(
     os.close(ended)
 
     assert not said.read_text()
+
+
+class Large:
+    """Batches of as many bytes as go past the cache, whose workers tell whether they did."""
+
+    def __len__(self):
+        return 80
+
+    def __getitem__(self, index):
+        return torch.full(
+            (3, 256, 256), index, dtype=torch.int32
+        ), past_cache.cache_info().currsize
+
+
+@pytest.mark.parametrize("is_locked", [False, True], ids=["plain", "locked"])
+def test_large_batches_for_a_device_are_whole(open_pool, is_locked):
+    past_cache.cache_clear()
+
+    pool = open_pool(Large(), pin=(lambda *_memory: lambda: None) if is_locked else None)
+    batches = batches_of(start(pool, [list(range(n, n + 40)) for n in (0, 40)]))
+
+    for first, (images, were_looked_for) in zip((0, 40), batches, strict=True):
+        numbers = torch.arange(first, first + 40, dtype=torch.int32)
+        assert (images == numbers[:, None, None, None]).all()
+        assert were_looked_for.tolist() == [int(is_locked)] * 40

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from fastloader._torch_internals import collate, default_collate_fn_map
+from fastloader.shm._past_cache import PastCache
 from fastloader.tensors._arrays import TORCH_DTYPES, sharable_array
 from fastloader.tensors._buffers import Allocator
 from fastloader.typing import Batch, Sample
@@ -29,7 +30,7 @@ _PLAIN = {np.ndarray, np.memmap}
 _NUMPY_DTYPES = frozenset(TORCH_DTYPES.values())
 
 
-def collate_map_into(allocate: Allocator) -> CollateMap:
+def collate_map_into(allocate: Allocator, past_cache: PastCache | None = None) -> CollateMap:
     """Return torch's table of collate functions, with those for tensors, arrays and numbers replaced.
 
     Results equal torch's bit for bit. What the replacements do not know (nested, sparse or
@@ -37,26 +38,31 @@ def collate_map_into(allocate: Allocator) -> CollateMap:
 
     Args:
         allocate: Makes each output.
+        past_cache: Copies large samples, if the next to read them is a device.
     """
     table = dict(default_collate_fn_map)
     # Somebody who has put functions of their own there keeps them.
     if table[torch.Tensor] is _STOCK_TENSOR:
-        table[torch.Tensor] = _TensorCollate(allocate, _STOCK_TENSOR)
+        table[torch.Tensor] = _TensorCollate(allocate, _STOCK_TENSOR, past_cache)
     if table[np.ndarray] is _STOCK_ARRAY:
-        table[np.ndarray] = _ArrayCollate(allocate, _STOCK_ARRAY)
+        table[np.ndarray] = _ArrayCollate(allocate, _STOCK_ARRAY, past_cache)
     for kind, dtype in ((int, np.dtype(np.int64)), (float, np.dtype(np.float64))):
         if getattr(table.get(kind), "__module__", None) == _STOCK_MODULE:
             table[kind] = _NumberCollate(allocate, table[kind], kind, dtype)
     return table
 
 
-def install_collate_into(allocate: Allocator) -> None:
+def install_collate_into(allocate: Allocator, past_cache: PastCache | None) -> None:
     """Replace the functions for tensors, arrays and numbers in torch's own table.
+
+    Args:
+        allocate: As for `collate_map_into`.
+        past_cache: As for `collate_map_into`.
 
     **Processes:** only in a worker process, whose every call of `default_collate` is ours:
     also those inside a collate function of the user.
     """
-    default_collate_fn_map.update(collate_map_into(allocate))
+    default_collate_fn_map.update(collate_map_into(allocate, past_cache))
 
 
 class DefaultCollate:
@@ -98,9 +104,12 @@ class DefaultCollate:
 
 
 class _TensorCollate:
-    def __init__(self, allocate: Allocator, stock: Callable[..., Any]) -> None:
+    def __init__(
+        self, allocate: Allocator, stock: Callable[..., Any], past_cache: PastCache | None
+    ) -> None:
         self._allocate = allocate
         self._stock = stock
+        self._past_cache = past_cache
         self._stacked_bytes = getattr(allocate, "stacked_bytes", 0)
 
     def __call__(
@@ -130,11 +139,23 @@ class _TensorCollate:
     def _stack(self, batch: Sequence[torch.Tensor]) -> torch.Tensor:
         first = batch[0]
         out = self._allocate((len(batch), *first.shape), first.dtype)
+        if self._goes_past_cache(batch, out):
+            sources = map(torch.Tensor.data_ptr, batch)
+            self._past_cache.copy_rows(sources, first.nbytes, out.data_ptr())  # type: ignore[union-attr]
+            return out
         if first.numel() > _FEW_ELEMENTS and _is_for_one_thread(batch):
             arrays = [tensor.numpy() for tensor in batch]
             np.concatenate(arrays, out=out.numpy().reshape(-1, *first.shape[1:]))
             return out
         return torch.stack(list(batch), out=out)
+
+    def _goes_past_cache(self, batch: Sequence[torch.Tensor], out: torch.Tensor) -> bool:
+        first = batch[0]
+        return (
+            self._past_cache is not None
+            and self._past_cache.suits(len(batch), first.nbytes, out.data_ptr())
+            and all(_has_plain_bytes(tensor, first.shape) for tensor in batch)
+        )
 
     def _is_small(self, first: torch.Tensor, count: int) -> bool:
         # As fast, or faster, without looking at each.
@@ -143,6 +164,18 @@ class _TensorCollate:
 
 _DTYPE = attrgetter("dtype")
 _SHAPE = attrgetter("shape")
+
+
+def _has_plain_bytes(tensor: torch.Tensor, shape: torch.Size) -> bool:
+    """Return whether a tensor of a shape lies in memory as it is to lie in the batch."""
+    return (
+        type(tensor) is torch.Tensor
+        and tensor.layout is torch.strided
+        and tensor.shape == shape
+        and tensor.is_cpu
+        and tensor.is_contiguous()
+        and not (tensor.requires_grad or tensor.is_conj() or tensor.is_neg())
+    )
 
 
 def _is_for_one_thread(batch: Sequence[torch.Tensor]) -> bool:
@@ -164,9 +197,12 @@ def _is_for_one_thread(batch: Sequence[torch.Tensor]) -> bool:
 
 
 class _ArrayCollate:
-    def __init__(self, allocate: Allocator, stock: Callable[..., Any]) -> None:
+    def __init__(
+        self, allocate: Allocator, stock: Callable[..., Any], past_cache: PastCache | None
+    ) -> None:
         self._allocate = allocate
         self._stock = stock
+        self._past_cache = past_cache
 
     def __call__(
         self, batch: Sequence[Any], *, collate_fn_map: CollateMap | None = None
@@ -183,7 +219,14 @@ class _ArrayCollate:
             arrays = [sharable_array(a) if isinstance(a, np.ndarray) else a for a in batch]
             return self._stock(arrays, collate_fn_map=collate_fn_map)
         out = self._allocate((len(batch), *shape), torch_dtype)
-        if shape and prod(shape):
+        if (
+            self._past_cache is not None
+            and self._past_cache.suits(len(batch), first.nbytes, out.data_ptr())
+            and all(array.flags.c_contiguous for array in batch)
+        ):
+            sources = (array.ctypes.data for array in batch)
+            self._past_cache.copy_rows(sources, first.nbytes, out.data_ptr())
+        elif shape and prod(shape):
             # One call without a view of each array; `np.stack` takes several times as long.
             np.concatenate(batch, out=out.numpy().reshape(-1, *shape[1:]))
         else:
