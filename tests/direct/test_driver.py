@@ -86,7 +86,7 @@ def test_rows_are_read_in_the_largest_units_that_fit(
 
     function, sizes, handle, values = library.launched
     assert function == kernels[unit]
-    assert sizes == (8, 1, 1, 512, 1, 1, 0)
+    assert sizes == (2, 1, 1, 1024, 1, 1, 0)
     assert handle == 11
     assert values == [
         rows, stride_bytes, positions.data_ptr(), 3, target.data_ptr(), row_bytes // unit

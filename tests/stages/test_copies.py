@@ -4,6 +4,7 @@ import threading
 import time
 from collections import deque
 from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import ClassVar
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 import torch
 
 from fastloader.direct import HostRows
-from fastloader.stages import MOST_UNDER_WAY, copied_ahead, copied_to
+from fastloader.stages import MOST_UNDER_WAY, copied_ahead, copied_to, lock_pages
 from fastloader.streams._queue_state import QueueState
 from fastloader.threads._standby import Standby, StandbyKeeper
 
@@ -306,17 +307,27 @@ class Rows:
 
     row_bytes = 8
 
+    def __init__(self, is_callers=True):
+        self.is_callers = is_callers
+
     def copy_to(self, _device, positions):
         return torch.from_numpy(positions) * 10
 
 
-@pytest.mark.parametrize(("is_live", "num_waits"), [(True, 3), (False, 0)])
-def test_only_copies_of_the_callers_own_data_are_waited_for(device, copied, is_live, num_waits):
+@pytest.mark.parametrize(
+    ("make", "num_waits"),
+    [
+        (lambda positions: HostRows(Rows(), positions), 3),
+        (lambda positions: HostRows(Rows(is_callers=False), positions), 0),
+        (lambda positions: torch.from_numpy(positions) * 10, 0),
+    ],
+    ids=["the caller's", "kept by a dataset", "made"],
+)
+def test_only_copies_of_the_callers_own_data_are_waited_for(device, copied, make, num_waits):
     class Merged(Source):
         def __next__(self):
             positions = np.array([next(self.numbers)])
-            rows = HostRows(Rows(), positions) if is_live else torch.from_numpy(positions) * 10
-            return {"number": rows}
+            return {"number": make(positions)}
 
     device.copies_end = False
     stream = copied(Merged(3), CPU)
@@ -334,3 +345,17 @@ def test_copies_that_are_over_are_not_waited_for(device, copied):
 
     assert not device.waited_in
     assert not device.num_waits
+
+
+def test_memory_that_an_interrupted_call_has_locked_counts_as_locked(monkeypatch, caplog):
+    unlocked = []
+    runtime = SimpleNamespace(
+        cudaHostRegister=lambda *_memory: 712, cudaHostUnregister=unlocked.append
+    )
+    monkeypatch.setattr(torch.cuda, "cudart", lambda: runtime)
+
+    unlock = lock_pages(4096, 8192)
+    unlock()
+
+    assert unlocked == [4096]
+    assert not caplog.records

@@ -36,6 +36,8 @@ logger = logging.getLogger("fastloader")
 CopySeconds: TypeAlias = deque[float]
 """How long copies took, in their order; emptied by whoever sums them up."""
 
+_REGISTERED_ALREADY = 712  # cudaErrorHostMemoryAlreadyRegistered
+
 AHEAD = 2
 MOST_UNDER_WAY = 6
 """Copies that may be queued at once. A training loop that runs ahead of its device would else
@@ -58,7 +60,9 @@ def lock_pages(address: int, size_bytes: int) -> Callable[[], None]:
     """
     runtime = torch.cuda.cudart()  # type: ignore[no-untyped-call]
     try:
-        torch.cuda.check_error(runtime.cudaHostRegister(address, size_bytes, 0))
+        status = runtime.cudaHostRegister(address, size_bytes, 0)
+        if int(status) != _REGISTERED_ALREADY:  # by a call that was interrupted after it
+            torch.cuda.check_error(status)
     except torch.cuda.CudaError as error:
         _forget_last_error()
         _warn_unlocked(str(error))
@@ -253,7 +257,7 @@ class CopyStream:
         move = getattr(part, "to", None)
         if not callable(move):
             return NotImplemented
-        self._is_live |= isinstance(part, HostRows)
+        self._is_live |= isinstance(part, HostRows) and part.is_callers
         try:
             return move(self._device, non_blocking=True)
         except TypeError:
