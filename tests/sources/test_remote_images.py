@@ -186,8 +186,10 @@ def test_a_list_of_images_comes_in_its_order(folder, memory, names):
         ["memory://a/x.tif", "https://host/x.tif"],
         ["https://one/x.tif", "https://two/x.tif"],
         ["s3://cells/x.tif?region=a", "s3://cells/y.tif?region=b"],
+        ["https://host/x.tif", "y.tif"],
+        ["y.tif", "https://host/x.tif"],
     ],
-    ids=["scheme", "server", "options"],
+    ids=["scheme", "server", "options", "machine", "machine of the first"],
 )
 def test_a_list_of_images_that_have_nothing_in_common_is_refused(paths):
     with pytest.raises(SettingsError, match="need a folder or server in common"):

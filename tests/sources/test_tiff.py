@@ -535,3 +535,12 @@ def test_a_process_that_ends_by_itself_is_told_with_its_files(tmp_path, many_fil
 
     with pytest.raises(WorkerDiedError, match=r"exit code 3 while it worked on .*\.tif to"):
         read_all(source, in_place=True, num_threads=2)
+
+
+def test_names_with_question_marks_are_found(tmp_path):
+    pixels = [random_pixels((4, 4), seed=seed) for seed in range(2)]
+    paths = [write_tiff(tmp_path / f"is it {n}?.tif", one) for n, one in enumerate(pixels)]
+
+    for path in (tmp_path, paths):
+        assert_images([one[None, None, None] for one in pixels], read_all(open_source(path)))
+    assert open_source(paths[1]).num_rows == 1

@@ -36,13 +36,17 @@ def open_tree(
     texts = [path_text(one) for one in path]
     if not texts:
         raise SourceError("An empty list of images was given: expected one or more.")
-    if not any(map(is_url, texts)):
-        texts = [str(Path(text).absolute()) for text in texts]
-    split = [text.partition("?") for text in texts]
+    split = [
+        text.partition("?") if is_url(text) else (str(Path(text).absolute()), "", "")
+        for text in texts
+    ]
     places = [PurePosixPath(place.rstrip("/")) for place, _, _ in split]
     queries = {query for _, _, query in split}
+    are_of_one_kind = len({place.is_absolute() for place in places}) == 1
     # The first part of a path is "/", or the scheme of a URL, whose second is the server.
-    root = PurePosixPath(os.path.commonpath([place.parent for place in places]) or ".")
+    root = PurePosixPath(
+        os.path.commonpath([place.parent for place in places]) if are_of_one_kind else "."
+    )
     least = 2 if is_url(texts[0]) else 1
     if len(queries) > 1 or len(root.parts) < least:
         raise SettingsError(

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 from fastloader.errors import SettingsError, SourceError
 from fastloader.sources._format import Format
 from fastloader.sources._image_formats import IMAGE_FORMATS
+from fastloader.sources._paths import is_url
 from fastloader.sources._protocol import ImageSource
 from fastloader.sources._table_formats import TABLE_FORMATS
 
@@ -70,12 +71,13 @@ def _detect(path: SourcePath | Sequence[SourcePath]) -> Format:
         first = os.fspath(path[0])
     else:
         raise SourceError("An empty list of files was given: expected one file or more.")
-    name = first.partition("?")[0].rstrip("/").lower()
+    is_at_url = is_url(first)
+    name = (first.partition("?")[0] if is_at_url else first).rstrip("/").lower()
     for one in FORMATS.values():
         if name.endswith(one.suffixes):
             return one
     folder = Path(first)
-    if "://" not in first and not folder.exists():
+    if not is_at_url and not folder.exists():
         raise SourceError(f"{first} is not there.")
     if folder.is_dir():
         found = [one for one in FORMATS.values() if one.is_folder_of_it(folder)]
