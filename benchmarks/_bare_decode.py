@@ -1,8 +1,8 @@
 """Decode image files by their own library, each time a line comes in: a process without FastLoader.
 
 Started by `bench_image_folders` as ``_bare_decode.py FORM PATH...``. A line is a number of images, which
-it decodes from the first path on and round again, and keeps until the last is there; it answers with
-their bytes.
+it decodes from the first path on and round again; it answers with their bytes. It keeps no image: where
+one process had to take twice the memory of each of two, these looked three times as fast.
 """
 
 import sys
@@ -35,8 +35,7 @@ def main() -> None:
     form, *paths = sys.argv[1:]
     read = open_reader(form)
     for line in sys.stdin:
-        images = [read(path) for path in islice(cycle(paths), int(line))]
-        print(sum(image.nbytes for image in images), flush=True)
+        print(sum(read(path).nbytes for path in islice(cycle(paths), int(line))), flush=True)
 
 
 if __name__ == "__main__":
