@@ -1,12 +1,23 @@
 """Images that children decode come to where they belong, by whatever writes there."""
 
+import numcodecs
 import numpy as np
 import pytest
+import zarr.codecs
 
 from fastloader.shm import ArrayWriter
-from fastloader.sources import TiffFolder
+from fastloader.sources import OmeZarrFolder, TiffFolder
+from fastloader.sources._decode_job import _DecodeJob
+from fastloader.sources._job_processes import JobProcesses
 from fastloader.sources._jobs import run_job
-from tests.image_files import assert_images, random_pixels, read_all, write_tiff
+from fastloader.sources._number_pipe import NumberPipe
+from tests.image_files import (
+    assert_images,
+    random_pixels,
+    read_all,
+    write_ome_zarr,
+    write_tiff,
+)
 
 pytestmark = pytest.mark.multiprocess
 
@@ -122,6 +133,34 @@ def test_large_images_of_small_strips_are_decoded_by_processes(
 
     assert_images([one[None, None, None] for one in pixels], images)
     assert asked == [by_processes]
+
+
+@pytest.mark.parametrize(
+    ("version", "codecs"),
+    [
+        ("0.4", {"filters": [numcodecs.Delta(dtype="u2")], "compressors": numcodecs.LZMA()}),
+        ("0.4", {"compressors": numcodecs.Blosc()}),
+        ("0.5", {"compressors": zarr.codecs.ZstdCodec()}),
+    ],
+    ids=["by zarr", "blosc", "zstd"],
+)
+def test_a_child_has_all_codecs_of_zarr(tmp_path, version, codecs):
+    pixels = random_pixels((1, 8, 6))
+    write_ome_zarr(tmp_path / "0.zarr", pixels, version=version, **codecs)
+    out = np.zeros(pixels.nbytes, np.uint8)
+    first = np.zeros(1, np.int64)
+    job = _DecodeJob(
+        OmeZarrFolder(tmp_path),
+        *(first, first, np.array([[1, 1, 1, 8, 6]]), first + pixels.nbytes),
+        *(ArrayWriter(out), None, 1),
+    )
+
+    queue = NumberPipe.of([0]).end()
+    with queue, JobProcesses(job, queue) as children:
+        children.start(1)
+        children.finish(lambda *_: None)
+
+    np.testing.assert_array_equal(pixels.ravel(), out.view("uint16"))
 
 
 def test_buffers_are_used_again_however_many_parts_there_are(tmp_path, eager, monkeypatch):

@@ -216,7 +216,10 @@ def _read_by_zarr(
     tree: FileTree, folder: str, array: ZarrArray, start: Sequence[int], out: npt.NDArray[Any]
 ) -> None:
     """Let the zarr package read what needs codecs that are not known here."""
-    import zarr  # noqa: PLC0415 - starts a thread when it reads, which most arrays do without
+    # Starts a thread when it reads, and runs the code of numcodecs that registers all codecs: most
+    # arrays and the children that decode them do without both.
+    import zarr  # noqa: PLC0415
+    from numcodecs import get_codec  # noqa: F401, PLC0415
 
     box = tuple(slice(a, a + n) for a, n in zip(start, out.shape, strict=True))
     with _naming(tree.path(folder)), zarr.config.set(_ONE_AT_A_TIME):
