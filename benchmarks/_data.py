@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from _measurement import BenchmarkError, CannotRun, Run
+from _measurement import BenchmarkError
 
 __all__ = [
-    "CONTENTS", "FORMATS", "Images", "add_arguments", "cannot_run", "find_chosen", "find_images",
+    "CONTENTS", "FORMATS", "Images", "add_arguments", "find_chosen", "find_images",
     "find_problem", "read_reason", "write_manifest",
 ]  # fmt: skip
 
@@ -178,12 +178,3 @@ def find_chosen(
         formats = [form for form in arguments.formats if form in smoke_formats]
         return find_images(arguments.contents[:1], formats, smoke=True)
     return find_images(arguments.contents, arguments.formats, smoke=False)
-
-
-def cannot_run(reason: str) -> Run:
-    """Prepare a configuration that has nothing to run on.
-
-    Raises:
-        CannotRun: Always.
-    """
-    raise CannotRun(reason)

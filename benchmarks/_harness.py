@@ -103,7 +103,9 @@ class Benchmark:
         parser.add_argument("--json", type=Path, help="write everything measured to this file")
         parser.add_argument("--runs", type=int, default=_MIN_RUNS, help="timed runs of each")
         parser.add_argument("--smoke", action="store_true", help="one small run, no claims")
-        parser.add_argument("--only", help="only configurations whose name contains this")
+        parser.add_argument(
+            "--only", help="only those whose name contains this, and their limits"
+        )
         self.parser = parser
         """Add a script's own arguments here, before `arguments` is read."""
 
@@ -184,10 +186,12 @@ class Benchmark:
         """
         arguments = self.arguments()
         self._is_smoke = arguments.smoke
+        named = [one for one in self._configurations if (arguments.only or "") in one.name]
+        tables = {one.table for one in named}
         chosen = [
             one
             for one in self._configurations
-            if not arguments.only or arguments.only in one.name or one.is_limit
+            if one in named or (one.is_limit and one.table in tables)
         ]
         if in_groups:
             baseline = FIRST

@@ -16,6 +16,7 @@ __all__ = [
     "Run",
     "Summary",
     "Work",
+    "cannot_run",
     "measure",
 ]
 
@@ -42,6 +43,15 @@ class Work:
 
 Run: TypeAlias = Callable[[], Work]
 """The part of a configuration that is timed; called many times."""
+
+
+def cannot_run(reason: str) -> Run:
+    """Prepare a configuration that is no more than a row that says why it is missing.
+
+    Raises:
+        CannotRun: Always.
+    """
+    raise CannotRun(reason)
 
 
 class Keeping:

@@ -7,9 +7,12 @@ import numpy as np
 import torch
 
 from _harness import Benchmark, Run, Work
+from _measurement import cannot_run
 from _peers import LOADERS, OURS, STOCK, Epochs
 
-__all__ = ["FEW", "add_loaders", "count", "count_images", "leaves", "one_pass", "pass_over"]
+__all__ = [
+    "FEW", "SLOW_TO_START", "add_loaders", "count", "count_images", "leaves", "one_pass", "pass_over",
+]  # fmt: skip
 
 _PAGE_BYTES = 4096
 
@@ -89,14 +92,20 @@ def add_loaders(
     table: str = "",
     prepare: Any = one_pass,
     only: Collection[str] = (),
+    left_out: Mapping[str, str] = {},
     **given: Any,
 ) -> None:
     """Add stock's loader, all peers and ours, or those in `only`.
 
     Those that can do without workers are added with each of `num_workers`, the others with those
-    that are not 0. Stock's loader, tuned or not, is the group "stock".
+    that are not 0. Stock's loader, tuned or not, is the group "stock". Of those in `left_out` a row
+    says the reason.
     """
+    title = f"{table}: " if table else ""
     for name in only or LOADERS:
+        if name in left_out:
+            benchmark.add(title + name, cannot_run, table=table, reason=left_out[name])
+            continue
         counts = [number for number in num_workers if number or name in _WITHOUT_WORKERS]
         if name == "DataLoader, tuned":
             counts = [number for number in counts if number]  # tuning is of workers
@@ -105,7 +114,7 @@ def add_loaders(
         for number in counts:
             kind = "" if name == "FastLoader" else f", {number} workers"
             benchmark.add(
-                f"{table}{': ' if table else ''}{name}{kind}",
+                f"{title}{name}{kind}",
                 prepare,
                 table=table,
                 group="stock" if name in STOCK else "",
@@ -121,6 +130,11 @@ def add_loaders(
 
 FEW = (*STOCK, "StatefulDataLoader", *OURS)
 """Enough to show that a script runs; `bench_in_memory` tries more of the peers."""
+
+SLOW_TO_START = {
+    "Grain, processes": "its processes are started anew for each epoch, which takes seconds"
+}
+"""Of benchmarks with many epochs a run, in which this would take minutes."""
 
 _WITHOUT_WORKERS = {
     "DataLoader, as it comes", "DataLoader, tuned", "StatefulDataLoader",

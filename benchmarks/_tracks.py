@@ -10,8 +10,9 @@ import torch
 from torch.utils.data import DataLoader, Subset
 
 from _by_hand import ByHand
-from _data import Images, cannot_run
+from _data import Images
 from _harness import Benchmark
+from _measurement import cannot_run
 from fastloader import FastLoader, OMEArrowDataset
 
 __all__ = [

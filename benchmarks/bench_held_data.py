@@ -3,15 +3,15 @@
 Question: the most memory (PSS, so that shared pages count once) of the main process and its
     workers while an epoch runs, by how the dataset holds its data.
 Held fixed: the data (an array, a list of arrays, or a list of dicts), batches of 256, two workers,
-    order by the same sampler.
+    order by the same sampler. Of dicts there are five for each array of 3 kB.
 Baseline: stock DataLoader with the same start method; `x baseline` is its memory over that of the others.
-Method: peak memory is watched in a run that is not timed; throughput stands beside it. Of the peers only
-    those that can be given a dataset that is no table; the threads of all share what they have.
+Method: peak memory is watched in a run that is not timed; throughput stands beside it. The threads
+    of all share what they have. Grain's worker processes are given up after one run.
 Limit: a process that holds the data and reads all of it, with no loader. Each worker process
     adds some 60 MB of interpreter of its own, whatever the loader.
 Losing cases: lists of Python objects are copied page by page as soon as workers count references
     to them: by any loader that forks. Threads share them.
-Command: python benchmarks/bench_held_data.py --megabytes 512 --json held-data.json
+Command: python benchmarks/bench_held_data.py --json held-data.json
 """
 
 from typing import Any
@@ -27,7 +27,7 @@ from torch.utils.data import (
 )
 
 from _harness import PEAK, Benchmark, Run, Work
-from _passes import count
+from _passes import SLOW_TO_START, count
 from _peers import LOADERS
 from fastloader import FastLoader
 
@@ -36,9 +36,9 @@ NUM_WORKERS = 2
 ROW_BYTES = 3072
 WITH_METHOD: dict[str, Any] = {"DataLoader": DataLoader, "FastLoader": FastLoader}
 OTHERS = (
-    "torchdata.nodes, threads", "torchdata.nodes, processes", "MONAI ThreadDataLoader",
+    "StatefulDataLoader", "torchdata.nodes, threads", "torchdata.nodes, processes", "MONAI ThreadDataLoader",
     "SPDL, threads", "SPDL, processes", "Grain, threads", "Grain, processes",
-    "FastLoader, threads",
+    "Hugging Face datasets", "FastLoader, threads",
 )  # fmt: skip
 
 
@@ -50,8 +50,8 @@ class Held(Dataset[Any]):
         rows: Any = np.ones((num_rows, ROW_BYTES), np.uint8)
         if kind == "list of arrays":
             rows = [row.copy() for row in rows]
-        elif kind == "list of dicts":  # of as many bytes, in small Python objects
-            rows = [{"label": row, "name": f"row {row}"} for row in range(num_rows * 10)]
+        elif kind == "list of dicts":  # in small Python objects
+            rows = [{"label": row, "name": f"row {row}"} for row in range(num_rows * 5)]
         self.rows = rows
 
     def __len__(self) -> int:
@@ -98,8 +98,8 @@ def data_alone(kind: str, megabytes: int) -> Run:
 
 def main() -> None:
     """Compare the loaders for each way to hold data."""
-    benchmark = Benchmark(__doc__)
-    benchmark.parser.add_argument("--megabytes", type=int, default=512)
+    benchmark = Benchmark(__doc__, prepares_at_once=True)
+    benchmark.parser.add_argument("--megabytes", type=int, default=256)
     arguments = benchmark.arguments()
     kinds = ("array", "list of arrays", "list of dicts")
     for kind in kinds[:1] if arguments.smoke else kinds:
@@ -125,7 +125,8 @@ def main() -> None:
                 for loader in OTHERS:
                     benchmark.add(
                         f"{table}: {loader}", by_itself, table=table, loader=loader,
-                        may_fail=not loader.startswith("FastLoader"), **given,
+                        may_fail=not loader.startswith("FastLoader"),
+                        may_be_given_up=loader in SLOW_TO_START, **given,
                     )  # fmt: skip
     benchmark.main(baseline="stock", compared=PEAK)
 

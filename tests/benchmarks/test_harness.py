@@ -9,6 +9,7 @@ import pytest
 import _homes
 from _harness import Benchmark, BenchmarkError, Work
 from _measurement import Measurement
+from _passes import add_loaders
 from _verdict import why_missing
 
 
@@ -78,3 +79,28 @@ def test_what_is_far_from_the_quickest_is_given_up_where_it_may_be(monkeypatch):
     assert [len(one.get("runs", ())) for one in results.values()] == [5, 5, 5, 0, 5]
     told = why_missing(results["slow, given up"])
     assert told == "given up: took 9.0 times as long as the quickest"
+
+
+def test_of_tables_of_which_nothing_is_chosen_the_limit_is_not_measured(monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["bench", "--smoke", "--only", "a: mine"])
+    benchmark = Benchmark("Which?", isolate=False)
+    for table in "ab":
+        benchmark.add(f"{table}: mine", works, table=table)
+        benchmark.add(f"{table}: limit", works, table=table, is_limit=True)
+
+    assert list(benchmark.main()["results"]) == ["a: mine", "a: limit"]
+    capsys.readouterr()
+
+
+def test_a_loader_that_is_left_out_is_a_row_with_its_reason(monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["bench", "--smoke"])
+    benchmark = Benchmark("Which?", isolate=False)
+    add_loaders(
+        benchmark, list, batch_size=1, num_workers=(1,), shuffle=False,
+        only=["SPDL, threads"], left_out={"SPDL, threads": "takes a week"},
+    )  # fmt: skip
+
+    report = benchmark.main()
+
+    assert report["results"]["SPDL, threads"]["cannot_run"] == "takes a week"
+    assert "cannot run: takes a week" in capsys.readouterr().out
