@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from torch.utils.data import BatchSampler, IterableDataset
+from torch.utils.data import BatchSampler, IterableDataset, default_collate
 
 from fastloader.epochs._position import EpochPosition, MapPosition
 from fastloader.stats import CountsSources, SourceCount, count_samples, subtract_counts
@@ -43,7 +43,7 @@ def regular_batch_size(loader: Any) -> int | None:
         loader: The loader, for its options as they are now.
     """
     sampler = loader.batch_sampler
-    if type(sampler) is not BatchSampler or isinstance(loader.dataset, IterableDataset):
+    if type(sampler) is not BatchSampler or _may_lack_samples(loader):
         return None
     return sampler.batch_size if loader.in_order or loader.num_workers == 0 else None
 
@@ -56,6 +56,13 @@ def sample_counter(loader: Any) -> Callable[[Any, Batch], int]:
     """
     if loader.batch_sampler is None:
         return lambda _indices, _batch: 1
-    if isinstance(loader.dataset, IterableDataset):
+    if _may_lack_samples(loader):
         return lambda indices, batch: count_samples(batch, len(indices))
     return lambda indices, _batch: len(indices)
+
+
+def _may_lack_samples(loader: Any) -> bool:
+    """Return whether batches may have fewer samples than were asked for, and show how many."""
+    if isinstance(loader.dataset, IterableDataset):
+        return True
+    return loader.on_error == "skip" and loader.collate_fn is default_collate

@@ -70,7 +70,8 @@ class StatsSnapshot:
     num_batches: int
     """Batches that the consumer got."""
     num_samples: int
-    """Samples in them: those asked for, of an iterable dataset those in the first array."""
+    """Samples in them: those asked for; where fewer may come (an iterable dataset, or ``on_error="skip"``
+    with torch's own collate_fn) those in the first array."""
     num_skipped_samples: int
     """Samples that were left out, with ``on_error="skip"``, since the loader was made."""
     elapsed_seconds: float
