@@ -85,7 +85,19 @@ FAULTS = {
     "sampler": ({"order_seconds": 0.07}, "shuffle=True"),
     "slow_samples": (
         {"slow_share": 0.7, "slow_indices": (17, 3), "samples_seconds": 0.2},
-        "in_order=False",
+        "num_workers=4, with in_order=False",
+    ),
+    "slow_samples, by enough workers": (
+        {"slow_share": 0.7, "samples_seconds": 0.045, "step_seconds": 0.025},
+        "in_order=False lets others overtake",
+    ),
+    "slow_samples, on all CPUs": (
+        {"slow_share": 0.7, "slow_indices": (17,), "samples_seconds": 0.2, "num_workers": 4},
+        "decoded once",
+    ),
+    "slow_samples, that are waited for": (
+        {"slow_share": 0.7, "samples_seconds": 0.2, "computing_share": 0.1},
+        "num_workers=11, with in_order=False",
     ),
     "transport, for all its collating": (
         {

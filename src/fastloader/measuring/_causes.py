@@ -242,10 +242,17 @@ def _slow_samples(e: Evidence) -> Finding | None:
         e,
         "slow_samples",
         f"Few samples take {e.slow_share:.0%} of the time: look at index {listed}.",
-        "in_order=False lets others overtake them"
-        if e.num_workers
-        else "num_workers=1 or more, with in_order=False",
+        _against_slow_samples(e),
     )
+
+
+def _against_slow_samples(e: Evidence) -> str:
+    if e.num_needed <= e.num_workers:
+        return "in_order=False lets others overtake them"
+    count = min(e.cpus if e.computes else MOST_WAITING_WORKERS, e.num_needed)
+    if count > e.num_workers:
+        return f"num_workers={count}, with in_order=False"
+    return "those samples cheaper: decoded once into a cache (cache=), cut, or left out"
 
 
 def _contention(e: Evidence) -> Finding | None:
