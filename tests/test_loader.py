@@ -724,6 +724,53 @@ def test_no_workers_are_chosen_in_a_daemonic_process():
 
 
 @pytest.mark.multiprocess
+def test_samples_that_need_gradients_are_told_where_they_cannot_be_sent():
+    weight = torch.ones(3, requires_grad=True)
+
+    with pytest.raises(RuntimeError) as caught:
+        list(FastLoader([{"x": weight}, {"x": weight}], num_workers=1))
+
+    assert "['x'] requires gradients at index 0" in caught.value.__notes__[0]
+    assert "detach()" in caught.value.__notes__[0]
+
+
+def _ask_for_workers(answers):
+    try:
+        next(iter(FastLoader(range(4), num_workers=1)))
+    except AssertionError as error:
+        answers.put(error.__notes__[0])
+
+
+@pytest.mark.multiprocess
+def test_who_asks_for_workers_in_a_daemonic_process_is_told_what_to_do():
+    context = multiprocessing.get_context("fork")
+    answers = context.SimpleQueue()
+    process = context.Process(target=_ask_for_workers, args=(answers,), daemon=True)
+    process.start()
+
+    assert "workers='threads'" in answers.get()
+    process.join()
+
+
+@pytest.mark.multiprocess
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_a_function_that_reads_a_loader_may_be_compiled(num_workers):
+    torch._dynamo.reset()
+    loader = FastLoader(torch.arange(8), 2, shuffle=True, num_workers=num_workers)
+
+    @torch.compile(backend="eager")
+    def read():
+        total = torch.zeros((), dtype=torch.int64)
+        for batch in loader:
+            total += batch.sum() * 2
+        for batch in FastLoader(torch.arange(8), 2, num_workers=0):
+            total += batch.sum()
+        return total
+
+    assert read() == 3 * sum(range(8))
+
+
+@pytest.mark.multiprocess
 @pytest.mark.parametrize("dataset", [Stream(), Sharded()], ids=["whole", "sharded"])
 def test_an_iterable_dataset_is_not_repeated(monkeypatch, dataset):
     monkeypatch.setattr("fastloader.settings._worker_limits._MAX_WORKERS", 1)

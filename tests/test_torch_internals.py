@@ -16,6 +16,7 @@ from fastloader._torch_internals import (
     draws_on_cpu_by_default,
     forget_scaled_step,
     index_sampler,
+    not_compiled,
     reads_otherwise,
     registered_tensors,
     reported_length,
@@ -197,3 +198,28 @@ def test_the_default_device_is_known_without_asking_torch_for_it():
     finally:
         torch.set_default_device(None)
     assert draws_on_cpu_by_default()
+
+
+@not_compiled
+def count_frames():
+    return _count_inside()
+
+
+def _count_inside():
+    torch.ones(1).add(1)  # would be compiled
+    return 1
+
+
+def test_a_function_can_be_left_alone_by_the_compiler_with_all_that_it_calls():
+    torch._dynamo.reset()
+    traced = []
+
+    def backend(graph, _):
+        traced.append(graph)
+        return graph.forward
+
+    compiled = torch.compile(lambda x: x * count_frames(), backend=backend)
+
+    assert compiled(torch.tensor(3)) == 3
+    calls = {node.name for graph in traced for node in graph.graph.nodes}
+    assert not any("add" in name for name in calls)

@@ -10,7 +10,7 @@ from typing import Any, Literal, Never, TypeVar
 import torch
 from torch.utils.data import Dataset, Sampler
 
-from fastloader._torch_internals import BaseIterator
+from fastloader._torch_internals import BaseIterator, not_compiled
 from fastloader.datasets._resident import preferred_residence
 from fastloader.datasets._stream_share import share_stream
 from fastloader.engine import SkippedSample
@@ -133,6 +133,7 @@ class FastLoader(ResumableLoader[T_co]):
         0
     """
 
+    @not_compiled
     def __init__(
         self,
         dataset: Dataset[T_co],
@@ -342,6 +343,7 @@ class FastLoader(ResumableLoader[T_co]):
         """Samples that were left out so far, with ``on_error="skip"``."""
         return tuple(self._facts.skipped)
 
+    @not_compiled
     def __iter__(self) -> BaseIterator:
         """Start an epoch.
 

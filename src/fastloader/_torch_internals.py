@@ -7,9 +7,10 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import torch
+from torch._C._dynamo import eval_frame
 from torch.utils.data import DataLoader, get_worker_info
 from torch.utils.data._utils import worker as _worker
 from torch.utils.data._utils.collate import collate, default_collate_fn_map
@@ -24,6 +25,7 @@ __all__ = [
     "draws_on_cpu_by_default",
     "forget_scaled_step",
     "index_sampler",
+    "not_compiled",
     "reads_otherwise",
     "registered_tensors",
     "reported_length",
@@ -31,6 +33,25 @@ __all__ = [
     "stream_teller",
     "worker_info_of_thread",
 ]
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def not_compiled(function: _Function) -> _Function:
+    """Let `torch.compile` leave a function alone, with all that it calls.
+
+    It leaves torch's own loader alone by the place of its files, and would trace ours, which it
+    does not understand. `torch.compiler.disable` does the same, but imports the whole compiler.
+
+    Args:
+        function: Written in Python.
+    """
+    skip = eval_frame._FrameAction.SKIP  # noqa: SLF001
+    strategy = eval_frame._FrameExecStrategy(skip, skip)  # noqa: SLF001
+    eval_frame.set_code_exec_strategy(function.__code__, strategy)
+    function._torchdynamo_disable = True  # type: ignore[attr-defined]  # noqa: SLF001
+    return function
+
 
 BaseIterator = _BaseDataLoaderIter
 """What `iter(loader)` must be: Lightning and Composer ask for the type."""

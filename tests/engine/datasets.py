@@ -4,6 +4,7 @@ import os
 import random
 import resource
 import signal
+import subprocess
 import time
 from typing import Any, NamedTuple
 
@@ -67,6 +68,21 @@ class Deadly(Images):
         if index == self.deadly_index and not (self.once_path and self.once_path.exists()):
             if self.once_path:
                 self.once_path.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().__getitem__(index)
+
+
+class Survived(Images):
+    """Kills its process at one sample, after it has started another one, which holds all that it had open."""
+
+    def __init__(self, pid_path):
+        super().__init__(32)
+        self.pid_path = pid_path
+
+    def __getitem__(self, index):
+        if index == 9:
+            survivor = subprocess.Popen(["sleep", "60"], close_fds=False)
+            self.pid_path.write_text(str(survivor.pid))
             os.kill(os.getpid(), signal.SIGKILL)
         return super().__getitem__(index)
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 
+import psutil
 import pytest
 
 from fastloader import FastLoader
@@ -93,3 +94,38 @@ def test_workers_stay_when_the_consumer_handles_the_signal_that_its_group_gets(n
         signal.signal(number, before)
 
     assert seen == list(range(40))
+
+
+def test_workers_end_with_a_killed_process_whose_other_child_lives_on(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(KILLED_SCRIPT)
+
+    done = subprocess.run(
+        [sys.executable, script], stdout=subprocess.PIPE, text=True, timeout=100, check=False
+    )
+
+    worker, sibling = map(psutil.Process, map(int, done.stdout.split()))
+    try:
+        gone, _ = psutil.wait_procs([worker], timeout=30)
+        assert gone
+        assert sibling.is_running()
+    finally:
+        sibling.kill()
+
+
+KILLED_SCRIPT = """
+import multiprocessing, os, signal, time
+from fastloader import FastLoader
+from fastloader.engine import _frames
+
+_frames.LIVENESS_SECONDS = 0.1
+iterator = iter(FastLoader(list(range(40)), 4, num_workers=1, multiprocessing_context="fork"))
+next(iterator)
+sibling = os.fork()
+if not sibling:
+    os.close(1)
+    time.sleep(60)
+    os._exit(0)
+print(multiprocessing.active_children()[0].pid, sibling, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""

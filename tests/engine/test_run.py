@@ -3,6 +3,7 @@
 import gc
 import multiprocessing
 import os
+import signal
 import sys
 import threading
 import time
@@ -44,6 +45,7 @@ from tests.engine.datasets import (
     Live,
     Slow,
     Stream,
+    Survived,
     Unsendable,
 )
 
@@ -420,6 +422,35 @@ def test_a_killed_worker_is_reported_with_signal_and_samples(open_pool):
         WorkerDiedError, match=r"DataLoader worker \(pid \d+\) is killed"
     ) as caught:
         batches_of(run)
+
+    assert "8, 9, 10, 11" in str(caught.value)
+    assert "memory" in str(caught.value)
+
+
+@pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
+def test_a_killed_worker_is_reported_while_a_process_that_it_has_started_lives(
+    open_pool, tmp_path, method
+):
+    pid_path = tmp_path / "pid"
+    run = start(open_pool(Survived(pid_path), method=method), in_fours(32))
+
+    with pytest.raises(WorkerDiedError, match=r"is killed by signal: Killed"):
+        batches_of(run)
+
+    survivor = psutil.Process(int(pid_path.read_text()))
+    assert survivor.is_running()
+    survivor.kill()
+
+
+def test_a_killed_worker_is_reported_where_nobody_can_tell_how_it_ended(open_pool):
+    run = start(open_pool(Deadly(deadly_index=9)), in_fours(32))
+
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        with pytest.raises(WorkerDiedError, match="How is not known") as caught:
+            batches_of(run)
+    finally:
+        signal.signal(signal.SIGCHLD, before)
 
     assert "8, 9, 10, 11" in str(caught.value)
     assert "memory" in str(caught.value)

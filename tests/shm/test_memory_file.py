@@ -4,6 +4,7 @@ import copy
 import multiprocessing
 import os
 import pickle
+import resource
 import sys
 from pathlib import Path
 
@@ -54,6 +55,25 @@ def file_of(text):
     file = MemoryFile.create(len(text))
     file.map()[:] = text
     return file
+
+
+def _make_large(answers):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+    try:
+        MemoryFile.create(8192)
+    except SharedMemoryError as error:
+        answers.put(str(error))
+
+
+@pytest.mark.multiprocess
+def test_a_file_beyond_the_limit_of_files_names_the_limit():
+    context = multiprocessing.get_context("fork")
+    answers = context.SimpleQueue()
+    process = context.Process(target=_make_large, args=(answers,))
+    process.start()
+
+    assert "ulimit -f" in answers.get()
+    process.join()
 
 
 def test_a_new_file_has_zeros_of_the_size_asked_for():

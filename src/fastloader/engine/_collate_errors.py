@@ -130,13 +130,20 @@ def _shape_misfits(named: str, samples: list[Any], indices: list[Any]) -> Iterat
 
 def _leaf_misfits(named: str, samples: list[Any], indices: list[Any]) -> Iterator[str]:
     for sample, index in zip(samples, indices, strict=False):
-        if not _fit_together([sample]):
+        if _fit_together([sample]):
+            continue
+        if isinstance(sample, torch.Tensor) and sample.requires_grad:
+            yield (
+                f"{named} requires gradients at index {index}, which cannot come from a worker: "
+                "detach() it in the dataset, or set num_workers=0."
+            )
+        else:
             yield (
                 f"{named} is {_full_kind_of(sample)} at index {index}, of which torch makes no "
                 "batch: return tensors, numeric arrays, numbers or strings, or write a "
                 "collate_fn."
             )
-            return
+        return
 
 
 def _fit_together(samples: list[Any]) -> bool:

@@ -23,7 +23,7 @@ def describe_death(pid: int | None, exit_code: int | None, batches: Sequence[Any
 
     Args:
         pid: Of the worker.
-        exit_code: As `multiprocessing` gives it: negative for a signal.
+        exit_code: As `multiprocessing` gives it: negative for a signal, None if nobody knows.
         batches: Indices of the batches that it had not delivered, the first being made.
     """
     parts = [f"DataLoader worker (pid {pid}) {_how(exit_code)}"]
@@ -34,7 +34,12 @@ def describe_death(pid: int | None, exit_code: int | None, batches: Sequence[Any
 
 
 def _how(exit_code: int | None) -> str:
-    if exit_code is None or exit_code >= 0:
+    if exit_code is None:
+        return (
+            "exited unexpectedly. How is not known here, as this process ignores or handles "
+            "SIGCHLD: some of its code has taken the exit code."
+        )
+    if exit_code >= 0:
         return f"exited unexpectedly with exit code {exit_code}."
     try:
         name = signal.strsignal(-exit_code) or signal.Signals(-exit_code).name
@@ -45,7 +50,7 @@ def _how(exit_code: int | None) -> str:
 
 def _likely_cause(exit_code: int | None) -> str:
     number = -exit_code if exit_code is not None and exit_code < 0 else 0
-    if number in _MEMORY_SIGNALS:
+    if exit_code is None or number in _MEMORY_SIGNALS:
         return (
             "The likely cause is that memory ran out and the system ended the process: "
             f"{read_available_bytes(Path('/')) / 1e9:.1f} GB can be had now, of "

@@ -88,7 +88,7 @@ class FrameReader:
     """Reads messages from a pipe one after the other, waiting for each.
 
     **Processes:** used by a worker. A pipe that no process can write to any more ends it, and
-    so does `is_orphan`, asked every five seconds, for the case that a stranger inherited the
+    so does `is_orphan`, asked after five seconds without one, for the case that a stranger inherited the
     other end.
     """
 

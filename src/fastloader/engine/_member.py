@@ -5,6 +5,7 @@ import signal
 import time
 from collections.abc import Sequence
 from contextlib import nullcontext
+from multiprocessing import process
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from fastloader.engine._launch import Launch, importable_main
 from fastloader.engine._one_thread import find_libraries
 from fastloader.engine._pool_options import PoolOptions
 from fastloader.engine._worker import WorkerSetup, run_worker
+from fastloader.machine._process_end import open_sentinel
 from fastloader.shm._memory_file import MemoryFile
 from fastloader.threads._deferred_interrupt import interrupts_deferred
 
@@ -30,7 +32,7 @@ _GROUP_SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR2)
 its state, say, it still needs its workers."""
 
 _consumer_descriptors: set[int] = set()
-"""This process's ends of the pipes of all pools: a forked worker closes what it inherits."""
+"""What pools of this process speak to and watch their workers by: a forked worker closes them."""
 
 
 class Member:
@@ -51,6 +53,8 @@ class Member:
         self.number = number
         self.is_ready = False
         self.is_dead = False
+        self.sentinel = -1
+        """Can be read from when the process has ended."""
         task_reader, task_writer = options.context.Pipe(duplex=False)
         reply_reader, reply_writer = options.context.Pipe(duplex=False)
         self._stacks = MemoryFile.create(1)
@@ -84,12 +88,18 @@ class Member:
                 interrupts_deferred() if options.forks else nullcontext(),
             ):
                 self.process.start()
-        except BaseException:
+        except BaseException as error:
+            _note_remedy(error)
             self.release()
             raise
         finally:
             task_reader.close()
             reply_writer.close()
+        if (sentinel := open_sentinel(self.process.pid)) is None:
+            self.sentinel = self.process.sentinel
+        else:
+            self.sentinel = sentinel
+            _consumer_descriptors.add(sentinel)
         self.sender = FrameSender(self.descriptors[0])
         self.splitter = FrameSplitter(self.descriptors[1])
 
@@ -114,9 +124,16 @@ class Member:
             text = longer
         return text.strip() or "(no answer)"
 
+    def disown(self) -> None:
+        """Let multiprocessing know nothing of the process."""
+        process._children.discard(self.process)  # type: ignore[attr-defined]  # noqa: SLF001
+
     def release(self) -> None:
-        """Close this process's ends of the pipes; harmless when repeated."""
-        for descriptor in self.descriptors:
+        """Close what the process was spoken to and watched by, at its end; harmless when repeated."""
+        if self.sentinel >= 0:  # else it was interrupted at its start, and may live
+            # Multiprocessing keeps it where SIGCHLD is ignored, as nobody can wait for it then.
+            self.disown()
+        for descriptor in (*self.descriptors, self.sentinel):
             if descriptor in _consumer_descriptors:
                 _consumer_descriptors.discard(descriptor)
                 os.close(descriptor)
@@ -130,6 +147,21 @@ def _take_descriptors(*connections: Connection) -> tuple[int, ...]:
     for connection in connections:
         connection.close()
     return descriptors
+
+
+def _note_remedy(error: BaseException) -> None:
+    """Say what to do about an error of multiprocessing that does not say so itself."""
+    if isinstance(error, AssertionError) and process.current_process().daemon:
+        error.add_note(
+            "Neither workers of a loader nor processes of multiprocessing.Pool may start processes: "
+            "set num_workers=0 or workers='threads' here, or take processes that may "
+            "(concurrent.futures.ProcessPoolExecutor, or daemon=False)."
+        )
+    elif "AF_UNIX path too long" in str(error):
+        error.add_note(
+            "The path of the folder for temporary files is too long for the socket of the fork "
+            "server: set the environment variable TMPDIR to a shorter one."
+        )
 
 
 def end_processes(staying: Sequence[Member], members: Sequence[Member], seconds: float) -> None:

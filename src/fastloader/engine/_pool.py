@@ -6,7 +6,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from itertools import takewhile
-from multiprocessing import process
 from multiprocessing.process import BaseProcess
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
@@ -276,7 +275,7 @@ class WorkerPool:
     def disown(self) -> None:
         """Let multiprocessing know nothing of the workers: in a forked child, whose they are not."""
         for member in (*self._leaving, *self._members):
-            process._children.discard(member.process)  # type: ignore[attr-defined]  # noqa: SLF001
+            member.disown()
 
     def __del__(self, is_exiting: Callable[[], bool] = sys.is_finalizing) -> None:
         # At exit the workers have ended, and modules may be gone already.
@@ -285,9 +284,9 @@ class WorkerPool:
 
     def _start(self, number: int) -> Member:
         member = Member(number, self.options, self._launch, self.arena.file)
-        replies, sentinel = member.descriptors[1], member.process.sentinel
+        replies = member.descriptors[1]
         self._selector.register(replies, selectors.EVENT_READ, ("replies", member))
-        self._selector.register(sentinel, selectors.EVENT_READ, ("sentinel", member))
+        self._selector.register(member.sentinel, selectors.EVENT_READ, ("sentinel", member))
         return member
 
     def _check_owner(self) -> None:
@@ -329,7 +328,7 @@ class WorkerPool:
             self._unregister(member.descriptors[0])
 
     def _forget(self, member: Member) -> None:
-        for descriptor in (*member.descriptors, member.process.sentinel):
+        for descriptor in (*member.descriptors, member.sentinel):
             self._unregister(descriptor)
 
     def _unregister(self, descriptor: int) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import partial
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from typing import Any
 
 import numpy as np
@@ -49,6 +49,7 @@ from fastloader.engine._stopwatch import Stopwatch
 from fastloader.errors import UnpicklableError
 from fastloader.inspection._live import load_live_state, tell
 from fastloader.machine._file_limit import note_file_limit
+from fastloader.machine._process_end import open_sentinel
 from fastloader.machine._ranks import Ranks, adopt_ranks
 from fastloader.randomness._seeding import (
     DrawScope,
@@ -112,7 +113,7 @@ def run_worker(setup: WorkerSetup, launch: Launch) -> None:
         worker = _start_worker(setup, launch, send)
         if worker is not None:
             gc.freeze()  # the copy of the dataset, too
-            worker.work(FrameReader(setup.tasks.fileno(), _is_orphan))
+            worker.work(FrameReader(setup.tasks.fileno(), _orphan_check()))
     except BrokenPipeError:
         pass  # the consumer is gone
     finally:
@@ -144,9 +145,14 @@ def _prepare_process(setup: WorkerSetup) -> None:
     keep_all_freed_memory()
 
 
-def _is_orphan() -> bool:
+def _orphan_check() -> Callable[[], bool]:
+    """Return what tells whether the consumer is gone."""
     parent = multiprocessing.parent_process()
-    return parent is not None and not parent.is_alive()
+    if parent is None:
+        return lambda: False
+    if (sentinel := open_sentinel(parent.pid)) is None:
+        return lambda: not parent.is_alive()
+    return lambda: bool(wait([sentinel], timeout=0))
 
 
 class _Sender:

@@ -8,7 +8,7 @@ from threading import RLock
 from time import perf_counter
 from typing import Any
 
-from fastloader._torch_internals import BaseIterator
+from fastloader._torch_internals import BaseIterator, not_compiled
 from fastloader.engine import Deliveries
 from fastloader.epochs._position import EpochPosition
 from fastloader.errors import WorkerDiedError, WorkerTimeoutError
@@ -79,6 +79,7 @@ class LoaderIterator(BaseIterator):
         self._is_closed = False
         self._taking = RLock()  # a transform may end the pass it is called in
 
+    @not_compiled
     def __next__(self) -> Batch:
         """Return the next batch; several threads may take theirs from one iterator.
 

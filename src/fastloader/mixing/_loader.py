@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from fastloader._loader import FastLoader
+from fastloader._torch_internals import not_compiled
 from fastloader.datasets import MixedDataset
 from fastloader.errors import SettingsError
 from fastloader.machine._ranks import Ranks, read_ranks
@@ -243,6 +244,7 @@ class MixedLoader:
             raise TypeError("An epoch that cycles forever has no length: give epoch_length.")
         return int(num_batches)
 
+    @not_compiled
     def __iter__(self) -> Iterator[Any]:
         """Start the next epoch, or go on in one that was loaded.
 

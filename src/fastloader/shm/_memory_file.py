@@ -1,5 +1,6 @@
 """Anonymous memory files: bytes that processes map together, without a name to clean up."""
 
+import errno
 import mmap
 import os
 import sys
@@ -111,8 +112,10 @@ class MemoryFile:
         try:
             os.truncate(self.fileno(), size_bytes)
         except (OSError, OverflowError) as error:
+            is_limit = getattr(error, "errno", None) == errno.EFBIG
+            remedy = ": raise the limit of the size of files (ulimit -f)" if is_limit else ""
             raise SharedMemoryError(
-                f"A memory file cannot have {size_bytes} bytes ({error})."
+                f"A memory file cannot have {size_bytes} bytes ({error}){remedy}."
             ) from error
 
     def map(self, *, private: bool = False) -> mmap.mmap:
