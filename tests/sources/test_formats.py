@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import ipc
@@ -553,3 +554,24 @@ def test_times_of_a_zone_are_compared_and_read_in_utc(tmp_path, kind, monkeypatc
         "1970-01-01 00:00:00+00:00",
         "1970-01-01 01:00:00+00:00",
     ]
+
+
+@every_format
+@pytest.mark.parametrize("cache", ["shared", "disk", "none"])
+@pytest.mark.parametrize("preload", [True, False])
+def test_two_columns_of_images_of_one_file_are_not_mistaken_for_each_other(
+    tmp_path, kind, cache, preload
+):
+    values = [ome_arrow_value(random_image((1, 1, 1, 5, 4), seed=row)) for row in range(6)]
+    path = write(tmp_path, kind, values, second=image_array(values[::-1]))
+    options = {"preload": preload, "cache": cache, "progress": False}
+    if cache == "disk":
+        options["cache_dir"] = tmp_path
+
+    first = OMEArrowDataset(path, "image", **options)
+    second = OMEArrowDataset(path, "second", **options)
+
+    rows = [4, 0, 1, 4]
+    expected = first.get_batch([5 - row for row in rows])
+    assert torch.equal(expected, second.get_batch(rows))
+    assert not torch.equal(expected, first.get_batch(rows))

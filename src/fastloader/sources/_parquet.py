@@ -98,8 +98,8 @@ class ParquetSource:
 
     @property
     def fingerprint(self) -> str:
-        """Hash of the file's size and footer, and when it was last written to."""
-        return self._file.fingerprint
+        """Hash of the file's size and footer, and when it was last written to; and the column."""
+        return f"{self._file.fingerprint} {self._column!r}"
 
     @property
     def num_rows(self) -> int:

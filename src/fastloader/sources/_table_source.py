@@ -108,8 +108,8 @@ class TableSource:
 
     @property
     def fingerprint(self) -> str:
-        """Text that changes when the content does."""
-        return self._table.fingerprint
+        """Text that changes when the content does, and is another one for each column of images."""
+        return f"{self._table.fingerprint} {self._column!r}"
 
     @property
     def num_rows(self) -> int:
