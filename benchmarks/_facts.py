@@ -70,7 +70,7 @@ def run_facts() -> dict[str, Any]:
 
 
 def _command() -> str:
-    script = Path(sys.argv[0])
+    script = Path(sys.argv[0]).resolve()
     name = f"{script.parent.name}/{script.name}" if script.suffix == ".py" else script.name
     # Folders of this machine mean nothing on another one.
     arguments = [Path(word).name if Path(word).is_absolute() else word for word in sys.argv[1:]]

@@ -78,6 +78,15 @@ def test_a_small_dev_shm_is_seen_while_torchs_workers_run(left, caplog, monkeypa
 
 
 def test_memory_is_not_looked_at_with_every_batch(monkeypatch):
-    monkeypatch.setattr(_memory_watch, "read_available_bytes", None)
+    looks = []
+    monkeypatch.setattr(
+        _memory_watch, "read_available_bytes", lambda _root: looks.append(0) or 10**12
+    )
+    watch = MemoryWatch()
 
-    MemoryWatch().look(queue, 100e6)
+    watch.look(queue, 1e4)
+    assert not looks
+
+    for _ in range(3):
+        watch.look(queue, 100e6)
+    assert len(looks) == 1  # before a worker can have filled what there is

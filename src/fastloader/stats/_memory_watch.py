@@ -14,10 +14,14 @@ logger = logging.getLogger("fastloader")
 
 EVERY_SECONDS = 10.0
 LEAST_BYTES = 64 << 20
+LARGE_BYTES = 1 << 20
+"""Of a batch: what is made ahead of such may fill a small memory before it is time to look."""
 
 
 class MemoryWatch:
     """Looks now and then whether there is room for once more what is made ahead; warns once.
+
+    Of large batches with the first one, since a worker that finds no room dies within a second.
 
     Memory is what the process and its control groups may still take. Shared memory is
     ``/dev/shm``, which is a few megabytes in many containers: only torch's own workers need it
@@ -26,6 +30,7 @@ class MemoryWatch:
 
     def __init__(self) -> None:
         self._next_look = time.monotonic() + EVERY_SECONDS
+        self._has_seen_large = False
         self._has_warned = False
         self._has_warned_of_shared = False
 
@@ -37,8 +42,10 @@ class MemoryWatch:
             batch_bytes: Size of a batch.
         """
         now = time.monotonic()
-        if now < self._next_look:
+        is_first_large = batch_bytes >= LARGE_BYTES and not self._has_seen_large
+        if now < self._next_look and not is_first_large:
             return
+        self._has_seen_large |= is_first_large
         self._next_look = now + EVERY_SECONDS
         state = queue()
         if not self._has_warned:
