@@ -74,6 +74,29 @@ def test_uneven_batches_do_not_flatter_or_wrong_anyone():
     assert [b / a for a, b in zip(*final, strict=True)] == pytest.approx([1.1] * 9)
 
 
+class Ahead:
+    """Makes some batches before the clock begins."""
+
+    def __init__(self, speed, num_ahead=0):
+        self.candidate = self
+        self.num_workers = 1
+        self.speed = speed
+        self.num_ahead = num_ahead
+        self.position = 0
+
+    def measure(self, num_batches, _max_seconds):
+        return Stretch(num_batches, max(1e-9, (num_batches - self.num_ahead) / self.speed))
+
+
+def test_a_rate_expected_at_a_busy_moment_does_not_let_what_is_ahead_decide():
+    holder, challenger = Ahead(10_000.0), Ahead(1000.0, num_ahead=32)
+
+    duel = fight(holder, challenger, 40.0, Pace(0.1, math.inf))
+
+    assert duel.gain < 0.2
+    assert not any(rate > 1100 for rate in duel.rates)
+
+
 def test_who_is_twice_as_fast_by_turns_is_as_fast():
     assert median_ratio([2.0, 0.5]) == pytest.approx(1.0)
     assert median_ratio([2.0, 0.5, 1.1]) == pytest.approx(1.1)

@@ -14,6 +14,8 @@ _MOST_ROUNDS = 6
 _CLEAR_GAIN = 1.25
 _CLEAR_LOSS = 0.85
 _HOPELESS = 0.5
+_FAR_MORE = 4
+"""Times as many batches as were measured: too few."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,14 +105,20 @@ def fight(holder: Trial, challenger: Trial, rate: float, pace: Pace) -> Duel:
     """
     num_workers = max(holder.candidate.num_workers, challenger.candidate.num_workers)
     num_batches = pace.num_batches(rate, num_workers)
-    # A clear loser is not waited for.
-    max_seconds = 3 * max(pace.stretch_seconds, num_batches / rate)
     duel = Duel()
     while not duel.is_decided:
         if duel.rates and pace.is_over:
             break
         trials = (holder, challenger) if len(duel.rates) % 2 == 0 else (challenger, holder)
+        # A clear loser is not waited for.
+        max_seconds = 3 * max(pace.stretch_seconds, num_batches / rate)
         measured = measure_alike(trials, num_batches, max_seconds)
+        wanted = pace.num_batches(measured[holder], num_workers)
+        if wanted > _FAR_MORE * num_batches and not pace.is_over:
+            # What was expected was measured while others had the cores. In so few batches those that
+            # were made before the clock began would count for workers.
+            rate, num_batches, duel = measured[holder], wanted, Duel()
+            continue
         duel.holder_rates.append(measured[holder])
         duel.rates.append(measured[challenger])
     return duel
