@@ -147,6 +147,34 @@ def test_a_sampler_that_keeps_the_epoch_by_another_name_is_followed(name, before
     assert seen == [[[5, 6, 7, 8]], [[6, 7, 8, 9]]]
 
 
+class Turned(Sampler):
+    """Keeps the epoch by a name that tells nothing."""
+
+    def __init__(self, turn):
+        self.turn = turn
+
+    def set_epoch(self, epoch):
+        self.turn = int(epoch)
+
+    def __len__(self):
+        return 4
+
+    def __iter__(self):
+        return iter(range(self.turn, self.turn + 4))
+
+
+@pytest.mark.parametrize("before", [None, -1, 0])
+def test_the_code_of_a_sampler_tells_where_it_keeps_the_epoch(before):
+    loader = FastLoader(Numbers(), 4, sampler=Turned(before), num_workers=0)
+    seen = []
+    for epoch in (5, None, 7):
+        if epoch is not None:
+            loader.sampler.set_epoch(epoch)
+        seen += plain(loader)
+
+    assert seen == [[5, 6, 7, 8], [6, 7, 8, 9], [7, 8, 9, 10]]
+
+
 @pytest.mark.parametrize("wrap", [True, False], ids=["batch_sampler", "sampler"])
 def test_the_same_epoch_again_is_the_same_order_again(wrap):
     sampler = DistributedSampler(Numbers(), num_replicas=2, rank=0, seed=3)

@@ -7,6 +7,7 @@ from typing import Any
 
 from torch.utils.data import DistributedSampler
 
+from fastloader.inspection._kept_epoch import attribute_of_epoch
 from fastloader.inspection._live import knows, tell
 from fastloader.inspection._seen_state import tell_quietly
 from fastloader.sampling._epoch_order import order_decider
@@ -39,7 +40,7 @@ class EpochTeller:
     """Calls ``set_epoch`` of all that have it, once for each pass over a loader.
 
     Frameworks and users call ``set_epoch`` of samplers and datasets too. Where one keeps the
-    number, as ``epoch`` or by a name like it, and it is another than it was last told, somebody
+    number, as ``epoch``, by a name like it or where the code of ``set_epoch`` shows it, and it is another than it was last told, somebody
     has, and the loader and all the others go by that. Who calls ``set_epoch`` of a `DistributedSampler` with the same number
     again wants the same epoch again, as with a stock loader.
 
@@ -103,7 +104,11 @@ def _targets(loader: Any) -> list[Any]:
 
 def _epoch_of(target: Any) -> int | None:
     """Return the number of the epoch that an object keeps, if it can be seen."""
-    numbers = (getattr(target, name, None) for name in _NAMES)
+    numbers = (
+        getattr(target, name, None)
+        for name in (*_NAMES, attribute_of_epoch(type(target)))
+        if name
+    )
     return next((n for n in numbers if isinstance(n, int) and n >= 0), None)
 
 
