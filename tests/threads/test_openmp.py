@@ -1,7 +1,11 @@
 """One thread computes alone in a block; the others, and it afterwards, as before."""
 
+import os
+import subprocess
+import sys
 import threading
 
+import pytest
 import torch
 
 from fastloader.threads._openmp import without_openmp
@@ -33,3 +37,31 @@ def test_draws_are_the_same():
         found = torch.randperm(100_000, generator=torch.Generator().manual_seed(3))
 
     assert torch.equal(found, expected)
+
+
+FORKS = """
+import os
+import signal
+import torch
+from torch.utils.data import TensorDataset
+from fastloader import FastLoader
+
+torch.set_num_threads(2)
+images = torch.zeros(1024, 4096, dtype=torch.uint8)
+for _ in FastLoader(TensorDataset(images), 256, num_workers=0):
+    pass
+assert torch.get_num_threads() == 2
+for _ in range(2):
+    child = os.fork()
+    if not child:
+        signal.alarm(30)
+        os._exit(int(torch.ones(1_000_000).add(1).sum()) != 2_000_000)
+    assert os.waitpid(child, 0)[1] == 0
+    for _ in FastLoader(TensorDataset(images), 256, num_workers=0):
+        pass
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no forks here")
+def test_a_child_that_is_forked_after_a_gather_can_compute():
+    subprocess.run([sys.executable, "-c", FORKS], check=True, timeout=60)

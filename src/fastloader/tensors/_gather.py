@@ -11,6 +11,7 @@ import torch
 
 from fastloader.tensors._arrays import TORCH_DTYPES
 from fastloader.threads._crew import Crew, current_crew, share_out
+from fastloader.threads._openmp import end_teams_before_forks
 from fastloader.threads._quickest import Quickest
 
 __all__ = ["as_bytes", "as_units", "gather_rows"]
@@ -79,6 +80,7 @@ def _gather_quickly(
     way = quickest.choose()
     start = time.perf_counter()
     if way == 0:
+        end_teams_before_forks()
         _gather_by_torch(source, positions, out)
     else:
         _gather_by_crew(source, positions, out, num_parts)
