@@ -18,6 +18,7 @@ from fastloader.cache import (
     open_disk_cache,
     open_shared_cache,
 )
+from fastloader.errors import ImageDataError
 
 NUM_IMAGES = 12
 LAYOUT = PixelLayout(
@@ -166,6 +167,26 @@ def test_an_error_is_raised_each_time_and_hides_nothing(kind, tmp_path):
 
     cache.require([2], Decoder())
     check_pixels(cache, [0, 1, 2])
+
+
+@both
+def test_a_damaged_image_is_an_error_for_who_requires_it_alone(kind, tmp_path):
+    def fail_at_9(positions, writer):
+        Decoder()(positions[positions < 9], writer)
+        if 9 in positions:
+            raise ImageDataError("row 9 is broken")
+        Decoder()(positions[positions > 9], writer)
+
+    cache = open_cache(kind, tmp_path)
+    for _ in range(2):
+        with pytest.raises(ImageDataError, match="row 9 is broken"):
+            cache.require([0, 9, 11], fail_at_9)
+        cache.require([8, 10, 11], fail_at_9)
+
+    assert cache.num_ready == 6  # 0 to 2, 8, 10, 11
+    check_pixels(cache, [0, 1, 2, 8, 10, 11])
+    cache.fill_all(Decoder(), 1, do_nothing)
+    check_pixels(cache)
 
 
 @both

@@ -14,6 +14,7 @@ from fastloader.cache._layout import PixelLayout
 from fastloader.cache._packed import PackedImages
 from fastloader.cache._pixel_bytes import FilePixels
 from fastloader.cache._ready_marker import ReadyMarker
+from fastloader.errors import SourceError
 from fastloader.shm import MemoryWriter
 
 __all__ = ["Decode", "ImageCache"]
@@ -76,13 +77,19 @@ class ImageCache:
         self._board.set_ready(slice(0, len(self._layout)))
 
     def require(self, positions: Sequence[int] | npt.NDArray[np.int64], decode: Decode) -> None:
-        """Return when some images are there: decode them, or wait for those who are at it."""
+        """Return when some images are there: decode them, or wait for those who are at it.
+
+        An image that cannot be decoded is an error for who requires it, not for its neighbours.
+        """
         if self._board.is_full():
             return
         missing = self._board.missing(np.asarray(positions, np.int64))
         while len(missing):
             with self._board.claim(self._board.units_of(missing)) as units:
-                self._finish(units, decode)
+                try:
+                    self._finish(units, decode)
+                except SourceError:
+                    self._decode_singly(units, missing, decode)
             if not units:
                 time.sleep(_POLL_SECONDS)
             missing = self._board.missing(missing)
@@ -162,18 +169,29 @@ class ImageCache:
         self._board.set_ready(images)
         return True
 
+    def _decode_singly(
+        self, units: list[int], required: npt.NDArray[np.int64], decode: Decode
+    ) -> None:
+        """Decode required images of claimed units one by one, as one of a unit cannot be."""
+        for position in self._board.missing(required).tolist():
+            if self._board.units_of(np.array([position]))[0] in units:
+                self._decode_images(slice(position, position + 1), decode)
+
     def _decode_run(self, first_unit: int, last_unit: int, decode: Decode) -> None:
         images = self._board.images_of(first_unit, last_unit)
         units = range(first_unit, last_unit)
         if self._checksums is not None:
             for unit in units:
                 self._checksums.forget(unit)
-        marker = ReadyMarker(self._pixels, self._layout, images, self._board.set_ready)
-        decode(np.arange(images.start, images.stop), marker)
+        self._decode_images(images, decode)
         if self._checksums is not None:
             for unit in units:
                 content = self._bytes_of(self._board.images_of(unit, unit + 1))
                 self._checksums.record(unit, content)
+
+    def _decode_images(self, images: slice, decode: Decode) -> None:
+        marker = ReadyMarker(self._pixels, self._layout, images, self._board.set_ready)
+        decode(np.arange(images.start, images.stop), marker)
         self._board.set_ready(images)  # also those that have no pixels to write
 
     def _bytes_of(self, images: slice) -> npt.NDArray[np.uint8]:
