@@ -2,7 +2,7 @@
 
 import hashlib
 import os
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property
 from pathlib import Path, PurePath
@@ -125,8 +125,8 @@ class FileTree(Protocol):
         """Return what libraries take that open files: a path, or a stream."""
         ...
 
-    def as_zarr_store(self, inside: str) -> Any:
-        """Return a folder as the zarr package takes it: a path, or a store."""
+    def as_zarr_store(self, inside: str) -> Mapping[str, Any]:
+        """Return the arguments by which the zarr package opens a folder."""
         ...
 
 
@@ -254,7 +254,7 @@ class LocalTree:
             return file.read()
 
     @contextmanager
-    def opened(self, inside: str) -> Iterator[LocalFile]:
+    def opened(self, inside: str) -> Iterator[OpenFile]:
         """Open a file for a block."""
         with open(self.path(inside), "rb", buffering=0) as file:  # noqa: PTH123 - see stamp
             yield LocalFile(file.fileno())
@@ -263,9 +263,9 @@ class LocalTree:
         """Return the whole path."""
         return self.path(inside)
 
-    def as_zarr_store(self, inside: str) -> Any:
+    def as_zarr_store(self, inside: str) -> Mapping[str, Any]:
         """Return the whole path."""
-        return self.path(inside)
+        return {"store": self.path(inside)}
 
 
 def _readable(name: str) -> str:

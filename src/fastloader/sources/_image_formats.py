@@ -11,6 +11,7 @@ from fastloader.sources._format import Format
 from fastloader.sources._ome_arrow_folder import MANIFEST, OmeArrowFolder
 from fastloader.sources._ome_zarr_nodes import holds_store
 from fastloader.sources._protocol import ImageSource
+from fastloader.sources._zip_tree import ZIP_SUFFIXES
 
 __all__ = ["IMAGE_FORMATS"]
 
@@ -70,7 +71,7 @@ IMAGE_FORMATS = (
     ),
     Format(
         "ome-zarr",
-        (".zarr",),
+        (".zarr", *ZIP_SUFFIXES),
         _open_ome_zarr,
         _holds_zarr,
         ("level", "pixel_size", "num_cores", "storage_options"),

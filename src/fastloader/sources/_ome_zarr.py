@@ -88,7 +88,8 @@ class OmeZarrFolder(ImageFolder):
 
         Args:
             path: A store, a group in one, a folder of stores at any depth, or a list of stores;
-                also by URL.
+                also by URL. Or one store in a zip archive of this machine, whose name ends in
+                ``.zarr.zip`` or ``.ozx``.
             level: Level of resolution, 0 is the finest and is taken when left out.
             pixel_size: Instead of `level`: take the coarsest level whose pixels are no larger
                 than this along X and Y, in the unit of the metadata, mostly micrometers; the

@@ -3,7 +3,7 @@
 import hashlib
 import io
 import os
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -148,10 +148,10 @@ class RemoteTree:
         stream = _Stream(self, inside)
         return io.BufferedReader(stream, _BUFFER_BYTES)
 
-    def as_zarr_store(self, inside: str) -> Any:
+    def as_zarr_store(self, inside: str) -> Mapping[str, Any]:
         """Return a store of the zarr package."""
         files, root = self._connect()
-        return files.for_zarr(_join(root, inside))
+        return {"store": files.for_zarr(_join(root, inside))}
 
     def read_range(self, inside: str, start: int, stop: int) -> bytes:
         """Return the bytes between two places of a file, fewer where it ends.

@@ -224,6 +224,8 @@ def _read_by_zarr(
     box = tuple(slice(a, a + n) for a, n in zip(start, out.shape, strict=True))
     with _naming(tree.path(folder)), zarr.config.set(_ONE_AT_A_TIME):
         found = zarr.open_array(
-            tree.as_zarr_store(folder), mode="r", zarr_format=3 if array.zarr_format == 3 else 2
+            **tree.as_zarr_store(folder),
+            mode="r",
+            zarr_format=3 if array.zarr_format == 3 else 2,
         )
         out[...] = found[box]
