@@ -132,6 +132,10 @@ FAULTS = {
 FAULTS_WITHOUT_WAITING = {
     "too_many_workers": ({"num_workers": 16}, "num_workers=1"),
     "cpu_oversubscription": ({"num_workers": 4, "threads_per_worker": 4.0}, "num_workers=1"),
+    "cpu_oversubscription, torch's": (
+        {"num_workers": 4, "threads_per_worker": 4.0, "is_fast": False},
+        "FastLoader",
+    ),
     "epoch_gap": (
         {"persistent_workers": False, "epoch_gap_seconds": 3.0, "epoch_seconds": 2.0},
         "persistent_workers=True",

@@ -84,8 +84,12 @@ def _oversubscription(e: Evidence) -> Finding | None:
         e.wait_share or 0.0,
         f"{e.num_workers} workers compute on {e.threads_per_worker:.1f} threads each, and there "
         f"are {e.cpus} CPUs.",
-        f"num_workers={fitting}, or one thread for each worker (torch.set_num_threads(1) and "
-        "the like in worker_init_fn)",
+        f"num_workers={fitting}, or "
+        + (
+            "no more than one thread where the dataset sets their number (torch.set_num_threads(1))"
+            if e.is_fast
+            else "FastLoader, whose workers compute on one thread each"
+        ),
     )
 
 

@@ -121,19 +121,31 @@ def _parts(loader: DataLoader[Any], subject: "_ProbedDataset") -> Generator[_Par
     if loader.num_workers == 0 or getattr(loader, "workers", "processes") == "threads":
         yield from (subject[number] for number in range(len(subject)))
         return
-    worker: FastLoader[Any] = FastLoader(
-        subject,  # type: ignore[arg-type]
+    # Of the loader's own kind: the workers of this package limit threads that torch's leave alone.
+    kind: Any = DataLoader
+    options: dict[str, Any] = {}
+    if isinstance(loader, FastLoader):
+        kind, options = FastLoader, {"watchdog_seconds": loader.watchdog_seconds}
+    worker: DataLoader[Any] = kind(
+        subject,
         batch_size=None,
         num_workers=1,
         prefetch_factor=1,
-        persistent_workers=False,
+        collate_fn=_as_it_is,
         worker_init_fn=loader.worker_init_fn,
         multiprocessing_context=loader.multiprocessing_context,
-        watchdog_seconds=getattr(loader, "watchdog_seconds", 60.0),
+        **options,
     )
     iterator: Any = iter(worker)
-    with closing(iterator):
+    try:
         yield from iterator
+    finally:
+        if callable(close := getattr(iterator, "close", None)):
+            close()  # torch's own end when nobody holds them
+
+
+def _as_it_is(part: _Part) -> _Part:
+    return part
 
 
 class _ProbedDataset:
