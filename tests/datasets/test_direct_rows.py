@@ -111,36 +111,6 @@ def test_tensors_of_any_strides_give_the_same_batch(tensor):
     assert memory.num_rows == 6
 
 
-def test_rows_say_whether_the_caller_may_change_them():
-    class Kept:
-        """What a dataset keeps to itself."""
-
-        images = counted(9, 4)
-
-        def __len__(self):
-            return 9
-
-        def __getitem__(self, index):
-            return self.images[index]
-
-        def get_batch(self, indices):
-            return self.images[list(indices)]
-
-        def images_in_memory(self):
-            return self.images
-
-        def batch_around(self, images, _indices):
-            return images
-
-    kept = Kept()
-    rows, _ = direct(StackDataset(kept=kept, own=TensorDataset(kept.images)))
-
-    batch = rows.take(INDICES)
-
-    assert not batch["kept"].is_callers
-    assert batch["own"][0].is_callers
-
-
 @pytest.mark.parametrize(
     "tensor",
     [

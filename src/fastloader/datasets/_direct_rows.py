@@ -66,7 +66,7 @@ class ImagesInMemory(Protocol):
     """A dataset whose batches are rows of one tensor, and something beside them."""
 
     def images_in_memory(self) -> torch.Tensor | None:
-        """Return that tensor as it is now, which nobody writes to; None if batches are not its rows."""
+        """Return that tensor as it is now; None if batches are not its rows."""
         ...
 
     def batch_around(self, images: Any, indices: Sequence[int], /) -> Batch:
@@ -98,14 +98,11 @@ class DirectRows:
         self._known: dict[Any, _Column | None] = {}
         """By the place and form of the tensor; None of one that is not suited."""
         for source, tensor in _sources_of(batched):
-            is_callers = source is tensor
-            key = *_place_and_form(tensor), is_callers
+            key = _place_and_form(tensor)
             if key in known:
                 column = known[key]
-            elif _is_suited(tensor):
-                column = _Column(tensor, memory_of(tensor), is_callers=is_callers)
             else:
-                column = None
+                column = _Column(tensor, memory_of(tensor)) if _is_suited(tensor) else None
             self._known[key] = column
             if column is not None:
                 self._columns[id(source)] = column
@@ -217,13 +214,12 @@ def _in_order(tensor: torch.Tensor) -> torch.Tensor:
 class _Column:
     """A tensor of large rows."""
 
-    def __init__(self, tensor: torch.Tensor, memory: _Memory, *, is_callers: bool) -> None:
+    def __init__(self, tensor: torch.Tensor, memory: _Memory) -> None:
         order = order_in_memory(tensor)
         self._inverse = None if order is None else [order.index(n) for n in range(tensor.ndim)]
         self._tensor = _in_order(tensor)
         self._gathered = Rows(tensor)
         self.memory = memory
-        self.is_callers = is_callers
         self.row_bytes = self._tensor[0].nbytes
 
     def copy_to(self, device: torch.device, positions: npt.NDArray[np.int64]) -> torch.Tensor:

@@ -257,7 +257,7 @@ class CopyStream:
         move = getattr(part, "to", None)
         if not callable(move):
             return NotImplemented
-        self._is_live |= isinstance(part, HostRows) and part.is_callers
+        self._is_live |= isinstance(part, HostRows)
         try:
             return move(self._device, non_blocking=True)
         except TypeError:
