@@ -3,6 +3,7 @@
 import importlib
 import importlib.util
 import json
+import os
 import sys
 from collections.abc import Iterator
 from importlib.machinery import ModuleSpec
@@ -24,6 +25,7 @@ def main(arguments: list[str]) -> None:
         sys.modules[spec.name] = _package_on_demand(spec)
     child = importlib.import_module("fastloader.sources._job_child")
     child.run_child([int(descriptor) for descriptor in arguments[1:]])
+    os._exit(0)  # without the 15 ms that taking down what was imported costs
 
 
 def _packages() -> Iterator[ModuleSpec]:

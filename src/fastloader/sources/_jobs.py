@@ -12,7 +12,7 @@ from fastloader.sources._number_pipe import NumberPipe
 __all__ = ["Job", "TakeResult", "run_job"]
 
 _WORTH_STARTING_SECONDS = 0.5
-"""A child takes 0.16 s of a core to import what it needs: start some for more than this."""
+"""A child takes 0.15 s of a core to import what it needs: start some for more than this."""
 
 
 class Job(Protocol):
