@@ -277,12 +277,13 @@ class Watched(PastCache):
     """Copies by the C library, and counts."""
 
     def __init__(self):
-        super().__init__(ctypes.memmove)
+        super().__init__(self._copy_all)
         self.num_batches = 0
 
-    def copy_rows(self, *arguments):
+    def _copy_all(self, sources, row_bytes, target):
         self.num_batches += 1
-        super().copy_rows(*arguments)
+        for place, address in enumerate(np.frombuffer(sources, np.uint64).tolist()):
+            ctypes.memmove(target + place * row_bytes, address, row_bytes)
 
 
 LARGE = {

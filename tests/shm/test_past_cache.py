@@ -1,15 +1,12 @@
 """Bytes that are copied past the cache are the same, and no others are touched."""
 
-import ctypes
-import platform
-from types import SimpleNamespace
+import importlib
 
+import numpy as np
 import pytest
 import torch
 
 from fastloader.shm._past_cache import PastCache, past_cache
-
-is_known = platform.machine() == "x86_64" and platform.system() == "Linux"
 
 
 @pytest.fixture
@@ -19,22 +16,39 @@ def anew():
     past_cache.cache_clear()
 
 
-@pytest.mark.skipif(not is_known, reason="there are no instructions for this processor")
+@pytest.fixture
+def compiled():
+    return pytest.importorskip("fastloader.shm._streaming", reason="was not compiled")
+
+
 @pytest.mark.parametrize("row_bytes", [64, 128, 4096, 65_600])
 @pytest.mark.parametrize("shift", [0, 1, 7, 16, 33])
-def test_rows_arrive_one_after_the_other_from_any_address(row_bytes, shift):
+def test_rows_arrive_one_after_the_other_from_any_address(compiled, row_bytes, shift):
     data = torch.randint(0, 256, (10 * row_bytes + shift,), dtype=torch.uint8)
     rows = data[shift:].view(10, row_bytes)
     chosen = [3, 0, 9, 9, 5]
     whole = torch.full((7, row_bytes), 77, dtype=torch.uint8)
     target = whole[1:6]
 
-    past_cache().copy_rows(
+    PastCache(compiled.copy_rows).copy_rows(
         [rows[number].data_ptr() for number in chosen], row_bytes, target.data_ptr()
     )
 
     assert torch.equal(target, rows[chosen])
     assert (whole[[0, 6]] == 77).all()
+
+
+@pytest.mark.parametrize(
+    ("source_bytes", "row_bytes", "shift"),
+    [(7, 64, 0), (8, 63, 0), (8, 0, 0), (8, -64, 0), (8, 64, 8)],
+    ids=["half an address", "parts of a line", "nothing", "less than nothing", "unaligned"],
+)
+def test_what_does_not_fit_is_refused(compiled, source_bytes, row_bytes, shift):
+    target = np.zeros(256, np.uint8)
+    aligned = -(-target.ctypes.data // 16) * 16
+
+    with pytest.raises(ValueError, match="whole lines"):
+        compiled.copy_rows(bytes(source_bytes), row_bytes, aligned + shift)
 
 
 @pytest.mark.parametrize(
@@ -52,17 +66,16 @@ def test_only_large_whole_lines_are_copied_that_way(num_rows, row_bytes, target,
     assert PastCache.suits(num_rows, row_bytes, target) is expected
 
 
-@pytest.mark.parametrize("machine", ["aarch64", "i686"])
-def test_other_processors_have_none(anew, monkeypatch, machine):
-    monkeypatch.setattr(platform, "machine", lambda: machine)
+def test_there_is_none_where_it_was_not_compiled(anew, monkeypatch):
+    def refuse(name):
+        raise ModuleNotFoundError(name)
+
+    monkeypatch.setattr(importlib, "import_module", refuse)
 
     assert past_cache() is None
 
 
-def test_a_system_that_runs_no_memory_has_none(anew, monkeypatch):
-    def refuse(*_arguments):
-        return -1
-
-    monkeypatch.setattr(ctypes, "CDLL", lambda _name: SimpleNamespace(mprotect=refuse))
+def test_there_is_none_where_kernels_are_not_wanted(anew, monkeypatch):
+    monkeypatch.setenv("FASTLOADER_KERNELS", "0")
 
     assert past_cache() is None

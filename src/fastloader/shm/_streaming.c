@@ -1,0 +1,94 @@
+/* Copies past the processor's caches, as a module of Python: see _past_cache.py. */
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include <stdint.h>
+#include <string.h>
+
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
+
+enum { LINE_BYTES = 64, ALIGNMENT_BYTES = 16 };
+
+/* `bytes` are whole lines, `target` is aligned, `source` need not be. */
+static void copy_row(char *target, const char *source, size_t bytes) {
+#ifdef __SSE2__
+    for (size_t i = 0; i < bytes; i += LINE_BYTES) {
+        const __m128i *read = (const __m128i *)(source + i);
+        __m128i *written = (__m128i *)(target + i);
+        __m128i first = _mm_loadu_si128(read);
+        __m128i second = _mm_loadu_si128(read + 1);
+        __m128i third = _mm_loadu_si128(read + 2);
+        __m128i fourth = _mm_loadu_si128(read + 3);
+        _mm_stream_si128(written, first);
+        _mm_stream_si128(written + 1, second);
+        _mm_stream_si128(written + 2, third);
+        _mm_stream_si128(written + 3, fourth);
+    }
+#else
+    memcpy(target, source, bytes);
+#endif
+}
+
+PyDoc_STRVAR(copy_rows_doc,
+             "copy_rows(sources, row_bytes, target)\n--\n\n"
+             "Copy rows one after the other, without the interpreter's lock.\n\n"
+             "Args:\n"
+             "    sources: Addresses of the rows, a buffer of uint64.\n"
+             "    row_bytes: Of each, whole lines of 64.\n"
+             "    target: Address of the first byte, divisible by 16; there is room for all rows.\n\n"
+             "Raises:\n"
+             "    ValueError: If sizes or address do not fit.");
+
+static PyObject *copy_rows(PyObject *module, PyObject *arguments) {
+    (void)module;
+    Py_buffer sources;
+    Py_ssize_t row_bytes;
+    unsigned long long target;
+    if (!PyArg_ParseTuple(arguments, "y*nK", &sources, &row_bytes, &target)) return NULL;
+    if (sources.len % (Py_ssize_t)sizeof(uint64_t) != 0 || row_bytes <= 0 ||
+        row_bytes % LINE_BYTES != 0 || target % ALIGNMENT_BYTES != 0) {
+        PyBuffer_Release(&sources);
+        PyErr_SetString(PyExc_ValueError,
+                        "copy_rows needs addresses of 8 bytes, whole lines of 64 bytes and a target "
+                        "at a multiple of 16.");
+        return NULL;
+    }
+    Py_BEGIN_ALLOW_THREADS
+    const uint64_t *addresses = sources.buf;
+    const size_t count = (size_t)sources.len / sizeof(uint64_t);
+    char *written = (char *)(uintptr_t)target;
+    for (size_t row = 0; row < count; row++, written += row_bytes)
+        copy_row(written, (const char *)(uintptr_t)addresses[row], (size_t)row_bytes);
+#ifdef __SSE2__
+    _mm_sfence(); /* all of it is written before anybody is told */
+#endif
+    Py_END_ALLOW_THREADS
+    PyBuffer_Release(&sources);
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef METHODS[] = {
+    {"copy_rows", copy_rows, METH_VARARGS, copy_rows_doc},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyModuleDef_Slot SLOTS[] = {
+#ifdef Py_mod_gil
+    {Py_mod_gil, Py_MOD_GIL_NOT_USED}, /* no state */
+#endif
+    {0, NULL},
+};
+
+static struct PyModuleDef DEFINITION = {
+    PyModuleDef_HEAD_INIT,
+    .m_name = "_streaming",
+    .m_doc = "Copies past the processor's caches; see `fastloader.shm._past_cache`.",
+    .m_size = 0,
+    .m_methods = METHODS,
+    .m_slots = SLOTS,
+};
+
+PyMODINIT_FUNC PyInit__streaming(void) { return PyModuleDef_Init(&DEFINITION); }
