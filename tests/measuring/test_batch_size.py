@@ -76,12 +76,28 @@ def test_memory_that_runs_out_in_the_second_run_counts():
         RuntimeError(
             "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"
         ),
+        RuntimeError(
+            "CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`"
+        ),
+        RuntimeError("Invalid buffer size: 30.00 GiB"),
         RuntimeError("XPU out of memory. Tried to allocate 2.00 GiB"),
         RuntimeError("Unable to find a valid cuDNN algorithm to run convolution"),
         RuntimeError("std::bad_alloc"),
         OSError(errno.ENOMEM, "Cannot allocate memory"),
     ],
-    ids=["type", "python", "mps", "cpu", "cublas", "xpu", "cudnn", "c++", "system"],
+    ids=[
+        "type",
+        "python",
+        "mps",
+        "cpu",
+        "cublas",
+        "cublas handle",
+        "mps buffer",
+        "xpu",
+        "cudnn",
+        "c++",
+        "system",
+    ],
 )
 def test_running_out_of_memory_is_recognised_on_any_backend(error):
     assert find_batch_size(Step(7, error), largest=8) == 7

@@ -18,6 +18,8 @@ _TEXTS = (
     "resource_exhausted",  # XLA
     "cudnn_status_not_supported",  # what cuDNN says of work space that it does not get
     "unable to find a valid cudnn algorithm",  # the same
+    "when calling `cublascreate(",  # of the space for its handle, whatever the status
+    "invalid buffer size",  # MPS, of one tensor that is larger than a buffer may be
 )
 
 
