@@ -38,7 +38,7 @@ HOLD_SECONDS = 15.0  # after a decision; twice as long each time
 STARTS_APART = 200  # at least, in times that workers take to start, as the loop waits for them
 STARTS_APART_IF_DEARER = 20
 
-TINY_SECONDS = 1e-4  # from batch to batch, of which only some are looked at
+TINY_SECONDS = 2e-4  # from batch to batch, of which only some are looked at
 LOOKED_AT = 8  # one of so many
 
 

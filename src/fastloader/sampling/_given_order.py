@@ -69,11 +69,12 @@ def resolve_order(given: GivenOrder) -> GivenOrder:
         raise SettingsError(
             f"distributed should be False, True or 'auto', but got {given.distributed!r}."
         )
-    given = replace(
-        given,
-        sampler=_made(given.sampler, given.dataset),
-        batch_sampler=_made(given.batch_sampler, given.dataset),
-    )
+    if given.sampler is not None or given.batch_sampler is not None:
+        given = replace(
+            given,
+            sampler=_made(given.sampler, given.dataset),
+            batch_sampler=_made(given.batch_sampler, given.dataset),
+        )
     if _is_shuffled_by_loader(given):
         _check_not_empty(given.dataset)
     ranks = _ranks_to_share(given) if given.distributed else None
@@ -197,8 +198,10 @@ def _with_length(given: GivenOrder, num_ranks: int) -> GivenOrder:
         SettingsError: If that is not possible.
     """
     number = _samples_per_epoch(given, num_ranks)
+    if number is None:
+        return given
     samplers = list(samplers_within(given.sampler))
-    if number is None or any(type(within) is EpochLengthSampler for within in samplers):
+    if any(type(within) is EpochLengthSampler for within in samplers):
         return given
     if isinstance(given.dataset, IterableDataset) or given.batch_sampler is not None:
         raise SettingsError(
@@ -225,8 +228,10 @@ def _samples_per_epoch(given: GivenOrder, num_ranks: int) -> int | None:
     """
     for name in ("samples_per_epoch", "batches_per_epoch"):
         value = getattr(given, name)
+        if value is None:
+            continue  # before an abstract class is asked for, which takes longer
         is_count = isinstance(value, Integral) and not isinstance(value, bool)
-        if value is not None and not (is_count and value > 0):
+        if not (is_count and value > 0):
             raise SettingsError(
                 f"{name} must be an integer of 1 or more, or None for all samples, but got "
                 f"{value!r}."

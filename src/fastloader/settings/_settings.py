@@ -16,6 +16,8 @@ Transport: TypeAlias = Literal["shared", "torch"]
 """How batches come from workers: in reused shared memory, or as torch sends them."""
 
 
+_TRANSPORTS = get_args(Transport)
+
 Workers: TypeAlias = Literal["processes", "threads"]
 """What reads samples beside the training loop."""
 
@@ -69,15 +71,14 @@ class LoaderSettings:
             raise SettingsError(
                 f"timeout option should be non-negative, but got timeout={self.timeout}."
             )
-        if self.transport not in get_args(Transport):
+        if self.transport not in _TRANSPORTS:
             raise SettingsError(
                 f"transport should be 'auto', 'shared' or 'torch', but got {self.transport!r}."
             )
         self._check_worker_options()
-        if missing := _NAMES - self.reasons.keys():
-            raise SettingsError(
-                f"Each setting needs a reason, but {sorted(missing)} have none."
-            )
+        if not self.reasons.keys() >= _NAMES:
+            missing = sorted(_NAMES - self.reasons.keys())
+            raise SettingsError(f"Each setting needs a reason, but {missing} have none.")
 
     def _check_worker_options(self) -> None:
         if self.num_workers == 0:
