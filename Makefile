@@ -4,7 +4,8 @@
 PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python -m
-REQUIREMENTS := pyproject.toml constraints/ci.txt
+COMPILED := $(wildcard src/fastloader/*/*.[ch] src/fastloader/*/*/*.[ch])
+REQUIREMENTS := pyproject.toml setup.py constraints/ci.txt $(COMPILED)
 SMOKES_AT_ONCE := 2
 SMOKES := $(patsubst benchmarks/%.py,smoke-%,$(wildcard benchmarks/bench_*.py))
 
@@ -12,7 +13,7 @@ SMOKES := $(patsubst benchmarks/%.py,smoke-%,$(wildcard benchmarks/bench_*.py))
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := check
-.PHONY: demo test check lint format layers types spelling docs examples bench-smoke wheel launches in-pairs environment clean
+.PHONY: demo test check lint format layers types spelling docs examples bench-smoke kernels wheel launches in-pairs environment clean
 
 ## What a user runs
 
@@ -57,11 +58,17 @@ bench-smoke: $(VENV)/dev.stamp  ## Every benchmark once, small, so that it does 
 smoke-%: $(VENV)/dev.stamp
 	@echo "benchmarks/$*.py" && $(VENV)/bin/python benchmarks/$*.py --smoke
 
+kernels:  ## The compiled part in place, without installing; a failure is shown and left
+	@$(VENV)/bin/python setup.py --quiet build_ext --inplace --force
+
 wheel: $(VENV)/dev.stamp  ## Build the wheel and use it without the sources
 	@rm -rf dist $(VENV)/wheel && $(RUN) build --quiet --wheel
 	@$(RUN) pip install --quiet --no-deps --target $(VENV)/wheel dist/*.whl
 	@cd $(VENV)/wheel && PYTHONPATH=. ../bin/python -c "import fastloader; \
 	  assert '/wheel/' in fastloader.__file__, fastloader.__file__"
+	@! echo '#include <Python.h>' | $(CC) -E -I$$($(VENV)/bin/python -c \
+	  "import sysconfig; print(sysconfig.get_path('include'))") - >/dev/null 2>&1 || test $$(find $(VENV)/wheel/fastloader -name '*.so' | wc -l) = 2 || \
+	  { echo "There is a compiler, $(CC), but the wheel lacks what it should have compiled." && false; }
 
 launches: $(VENV)/dev.stamp  ## Ranks started by torchrun (2, 3, 4, and two nodes of two) and by Ray
 	@$(RUN) pytest --quiet -m "slow and not gpu" tests/distributed tests/integrations
@@ -70,7 +77,8 @@ in-pairs: $(VENV)/dev.stamp  ## What reads the sources, two at a time
 	@$(MAKE) --no-print-directory -j2 --output-sync=target docs lint layers types spelling wheel
 
 clean:
-	rm -rf $(VENV) dist docs/_build demo-output .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find src -name '*.so' -delete
+	rm -rf build $(VENV) dist docs/_build demo-output .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 ## The environment
 

@@ -16,6 +16,7 @@ Limit: the work on the pixels alone, by the fastest of the ways tried, with ever
     shares of a range and their powers; sums of shifted images; means (`_bare_transforms.py`). "Bare" of
     noise are torch's normal numbers, which are no limit. None with several threads, as it has one; none
     on a GPU, where only the transforms are measured; none through `Augment`, whose transforms have theirs.
+    It is NumPy's or torch's; compiled kernels (`fastloader doctor` says whether they are used) go beyond it.
 Losing cases: none against the loop. Where the limit itself is less than ten times the loop, the calls
     from Python, which a batch saves, are too small a part of the loop for it to be ten times as fast.
 Command: python benchmarks/bench_augment.py --json benchmarks/results/<date>-<machine>/augment.json

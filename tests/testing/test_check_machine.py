@@ -36,6 +36,8 @@ def altered(**facts):
             "ok",
             "2 for each of 4 local ranks",
         ),
+        (_machine._check_kernels(has_kernels=True), "ok", "compiled"),
+        (_machine._check_kernels(has_kernels=False), "note", "NumPy"),
         (_machine._check_threads(2, 2, {}), "ok", "OMP_NUM_THREADS is not set"),
         (_machine._check_threads(2, 64, {}), "bites", "more than the 2 CPUs"),
         (_machine._check_threads(2, 8, {"OMP_NUM_THREADS": "8"}), "bites", "NUM_THREADS=8"),

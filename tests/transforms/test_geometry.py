@@ -105,7 +105,7 @@ def test_windows_cut_for_devices_equal_those_for_the_cpu(tops, size):
 
     at_once = _windows._cut_at_once(images, *where)
 
-    assert torch.equal(at_once, _windows._cut_one_by_one(images, *where))
+    assert torch.equal(at_once, _windows.cut_windows(images, *where))
 
 
 def test_quarter_turns_of_images_that_are_not_square_are_refused():

@@ -270,6 +270,15 @@ class Draws:
             return iter([(slice(None), self._normal_on_device(images, draw))])
         return self._normal_blocks(images, draw)
 
+    def normal_keys(self) -> tuple[Keys, NDArray[np.float32]]:
+        """Return what the numbers of `normal_like` are made of, for code that makes them itself.
+
+        Returns:
+            For each image the number whose hash chooses its first four quantiles (uint64, shape
+            ``(N,)``; those of the next four lie `_STEP` apart), and all 65,536 quantiles.
+        """
+        return self.keys + _lanes(self._next(), 1), _normal_quantiles()
+
     def _normal_blocks(
         self, images: torch.Tensor, draw: int
     ) -> Iterator[tuple[slice, torch.Tensor]]:

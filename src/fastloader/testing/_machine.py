@@ -17,6 +17,7 @@ from fastloader.machine._machine import (
     read_shared_bytes,
     read_total_bytes,
 )
+from fastloader.transforms._compiled import kernels
 
 __all__ = ["MachineFinding", "MachineReport", "check_machine"]
 
@@ -93,6 +94,7 @@ def check_machine() -> MachineReport:
         _check_accelerator(machine.accelerator, torch.version.cuda, _has_nvidia_driver()),
         _check_cache_folder(default_cache_folder()),
         *_check_environment(os.environ),
+        _check_kernels(has_kernels=kernels is not None),
         *_check_extras(),
     ))
 
@@ -233,6 +235,17 @@ def _check_environment(environment: Mapping[str, str]) -> Iterator[MachineFindin
             f"FASTLOADER_NUM_WORKERS={value} replaces all automatic numbers of workers",
             "unset FASTLOADER_NUM_WORKERS, unless that is meant",
         )
+
+
+def _check_kernels(*, has_kernels: bool) -> MachineFinding:
+    if has_kernels:
+        return MachineFinding("kernels", "ok", "transforms of batches are compiled")
+    return MachineFinding(
+        "kernels",
+        "note",
+        "transforms of batches run in NumPy: same results, some of them at a third of the rate",
+        "install again where there is a C compiler and Python.h, and leave FASTLOADER_KERNELS unset",
+    )
 
 
 def _check_extras() -> Iterator[MachineFinding]:

@@ -1,13 +1,15 @@
 """Transforms that compute block by block, in the memory of the images where they may."""
 
 from collections.abc import Callable
-from typing import ClassVar, TypeAlias
+from types import ModuleType
+from typing import ClassVar, Final, TypeAlias
 
 import torch
 
 from fastloader.randomness._keyed import Draws
 from fastloader.tensors._buffers import allocating_scratch
 from fastloader.transforms._blocks import PART_VALUES, blocks, num_at_once, work_through
+from fastloader.transforms._compiled import kernels_for
 from fastloader.transforms._pixels import (
     computing_dtype,
     empty_images,
@@ -16,6 +18,20 @@ from fastloader.transforms._pixels import (
 from fastloader.transforms._transform import IntensityTransform
 
 __all__ = ["BlockwiseTransform", "Change"]
+
+# Those that the kernels compute with.
+_COMPILED: Final = frozenset({
+    torch.uint8,
+    torch.int8,
+    torch.uint16,
+    torch.int16,
+    torch.uint32,
+    torch.int32,
+    torch.uint64,
+    torch.int64,
+    torch.float32,
+    torch.float64,
+})
 
 Change: TypeAlias = Callable[[slice, torch.Tensor, torch.Tensor], None]
 """Takes which images of the batch, these, and where to write them changed: the same memory if
@@ -56,6 +72,21 @@ class BlockwiseTransform(IntensityTransform):
         """
         raise NotImplementedError(f"{type(self).__name__} must define change(images, draws).")
 
+    def compiled_change(
+        self, kernels: ModuleType, images: torch.Tensor, draws: Draws
+    ) -> Change | None:
+        """Return what does the same as `change` by the kernels in C; None: there are none for it.
+
+        It gets several contiguous images in their own dtype, and rounds and cuts them off itself.
+
+        Args:
+            kernels: See `fastloader.transforms._compiled`.
+            images: As for `change`.
+            draws: Random numbers of the N images.
+        """
+        del kernels, images, draws
+        return None
+
     def compute(self, images: torch.Tensor, draws: Draws) -> torch.Tensor:
         """Return the images changed; see `IntensityTransform.compute`."""
         changed = empty_images(self.new_shape(images.shape), images)
@@ -77,10 +108,15 @@ class BlockwiseTransform(IntensityTransform):
         if not out.numel():
             return
         dtype = computing_dtype(images.dtype)
-        change = self.change(images[:0].to(dtype), draws)
+        like = images[:0].to(dtype)
+        # One image alone is left to NumPy: see docs/architecture.md.
+        is_fit = len(images) > 1 and images.dtype in _COMPILED
+        kernels = kernels_for(images, out) if is_fit else None
+        compiled = self.compiled_change(kernels, like, draws) if kernels else None
+        change = compiled or self.change(like, draws)
 
         def write(block: slice) -> None:
-            if images.dtype == dtype:
+            if compiled or images.dtype == dtype:
                 change(block, images[block], out[block])
             else:
                 self._write_rounded(change, images, block, out)

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -44,8 +45,7 @@ class GaussianBlur(BlockwiseTransform):
     def change(self, images: torch.Tensor, draws: Draws) -> Change:
         """Blur; see `BlockwiseTransform.change`."""
         del images
-        all_sigma = draw_between(draws, self.sigma)
-        all_radii = (_TRUNCATE * all_sigma + 0.5).astype(np.int64)
+        all_sigma, all_radii = self._widths(draws)
 
         def blur(part: slice, images: torch.Tensor, out: torch.Tensor) -> None:
             sigma, radii = all_sigma[part], all_radii[part]
@@ -59,6 +59,29 @@ class GaussianBlur(BlockwiseTransform):
                     blur_alike(images, chosen[few], weights[few], out)
 
         return blur
+
+    def compiled_change(
+        self, kernels: ModuleType, images: torch.Tensor, draws: Draws
+    ) -> Change | None:
+        """Blur; see `BlockwiseTransform.compiled_change`."""
+        height, width = images.shape[2:]
+        if min(height, width) == 1 or height * width % _LINE_VALUES == 1:
+            return None  # a line of one pixel, or a single row: NumPy adds in another order
+        sigma, radii = self._widths(draws)
+        weights = np.zeros((len(draws), 2 * radii.max(initial=0) + 1), as_native(images).dtype)
+        for radius in set(radii.tolist()):
+            chosen = np.flatnonzero(radii == radius)
+            weights[chosen, : 2 * radius + 1] = _weights(sigma[chosen], radius)
+
+        def blur(part: slice, images: torch.Tensor, out: torch.Tensor) -> None:
+            kernels.blur(out.numpy(), images.numpy(), radii[part], weights[part])
+
+        return blur
+
+    def _widths(self, draws: Draws) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        """Draw the standard deviation of each image, and how far its Gaussian reaches."""
+        sigma = draw_between(draws, self.sigma)
+        return sigma, (_TRUNCATE * sigma + 0.5).astype(np.int64)
 
 
 def _weights(sigma: NDArray[np.float64], radius: int) -> NDArray[np.float64]:

@@ -1,6 +1,7 @@
 """Scale, shift, gamma and noise: pixels change value, not place."""
 
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -135,6 +136,19 @@ class GaussianNoise(BlockwiseTransform):
 
         return add_noise
 
+    def compiled_change(
+        self, kernels: ModuleType, images: torch.Tensor, draws: Draws
+    ) -> Change:
+        """Add noise; see `BlockwiseTransform.compiled_change`."""
+        std = draw_between(draws, self.std).astype(as_native(images).dtype)
+        keys, quantiles = draws.normal_keys()
+
+        def add_noise(part: slice, images: torch.Tensor, out: torch.Tensor) -> None:
+            arrays = out.numpy(), images.numpy(), keys[part], std[part]
+            kernels.add_noise(*arrays, quantiles, *_limits(self.clamp))
+
+        return add_noise
+
 
 def _bend(images: Any, gammas: Any, out: Any, value_range: tuple[float, float] | None) -> None:
     """Write the bent images, tensors or arrays, to `out`: both have the operations used here."""
@@ -189,6 +203,10 @@ def _check_clamp(clamp: tuple[float, float] | None) -> None:
     if not isinstance(clamp, tuple | list):
         raise SettingsError(f"clamp must be a pair (low, high) or None, but got {clamp!r}.")
     check_bounds("clamp", clamp)
+
+
+def _limits(clamp: tuple[float, float] | None) -> tuple[float, float]:
+    return clamp or (-np.inf, np.inf)
 
 
 def _clamped(values: torch.Tensor, clamp: tuple[float, float] | None) -> torch.Tensor:

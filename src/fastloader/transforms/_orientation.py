@@ -1,6 +1,7 @@
 """Images that are brought to lie another way round: transposed, upside down, mirrored."""
 
 from itertools import product
+from types import ModuleType
 from typing import NamedTuple
 
 import numpy as np
@@ -8,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from fastloader.transforms._blocks import work_through
+from fastloader.transforms._compiled import MOST_BYTES, kernels_for
 
 __all__ = ["Ways", "reorient"]
 
@@ -32,10 +34,22 @@ def reorient(images: torch.Tensor, ways: Ways, out: torch.Tensor) -> None:
         ways: What to do to each.
         out: Where to: `images` itself, or other memory of the same shape.
     """
-    if images.device.type == "cpu":
-        _reorient_one_by_one(images, ways, out)
-    else:
+    if images.device.type != "cpu":
         _reorient_in_groups(images, ways, out)
+    elif (kernels := kernels_for(out)) and out.element_size() <= MOST_BYTES:
+        _reorient_compiled(kernels, images, ways, out)
+    else:
+        _reorient_one_by_one(images, ways, out)
+
+
+def _reorient_compiled(
+    kernels: ModuleType, images: torch.Tensor, ways: Ways, out: torch.Tensor
+) -> None:
+    sources, targets = images.numpy(), out.numpy()
+    kinds = np.dot((4, 2, 1), ways).astype(np.uint8)
+    work_through(
+        images, lambda part: kernels.reorient(targets[part], sources[part], kinds[part])
+    )
 
 
 def _reorient_one_by_one(images: torch.Tensor, ways: Ways, out: torch.Tensor) -> None:

@@ -135,7 +135,7 @@ def write_rounded(values: torch.Tensor, out: torch.Tensor) -> None:
 
 
 def _rounded(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    if dtype.is_floating_point:
+    if dtype.is_floating_point or dtype.is_complex or dtype is torch.bool:
         return values
     bounds = torch.iinfo(dtype)
     # The nearest float to 2**63 - 1 is 2**63, which does not fit: stay one float below.

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fastloader.transforms._compiled import MOST_BYTES, kernels_for
 from fastloader.transforms._pixels import empty_images
 
 __all__ = ["cut_windows"]
@@ -27,22 +28,28 @@ def cut_windows(
         size: Height and width of the windows.
         fill: What pixels outside the image become, one value of the dtype.
     """
-    if images.device.type == "cpu":
-        return _cut_one_by_one(images, top, left, size, fill)
-    return _cut_at_once(images, top, left, size, fill)
+    if images.device.type != "cpu":
+        return _cut_at_once(images, top, left, size, fill)
+    batch = empty_images((*images.shape[:2], *size), images)
+    kernels = kernels_for(batch)
+    if kernels and batch.element_size() <= MOST_BYTES:
+        kernels.cut(batch.numpy(), images.numpy(), top, left, fill.numpy().tobytes())
+    else:
+        _cut_one_by_one(images, top, left, fill, batch)
+    return batch
 
 
 def _cut_one_by_one(
     images: torch.Tensor,
     top: NDArray[np.int64],
     left: NDArray[np.int64],
-    size: tuple[int, int],
     fill: torch.Tensor,
-) -> torch.Tensor:
+    batch: torch.Tensor,
+) -> None:
     # Slices are copied row by row; a gather would look at each pixel. One thread: with two the
     # many calls of a few microseconds took longer.
     height, width = images.shape[2:]
-    batch = empty_images((*images.shape[:2], *size), images)
+    size = batch.shape[2:]
     value = fill.item()
     is_whole = (top >= 0) & (top <= height - size[0]) & (left >= 0) & (left <= width - size[1])
     places = zip(is_whole.tolist(), top.tolist(), left.tolist(), strict=True)
@@ -53,7 +60,6 @@ def _cut_one_by_one(
             window[:] = image[:, row : row + size[0], column : column + size[1]]
         else:
             _cut_at_edge(image, window, row, column, value)
-    return batch
 
 
 def _cut_at_edge(

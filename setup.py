@@ -1,0 +1,29 @@
+"""What is compiled; all else stands in pyproject.toml, where setuptools' way to say this is not settled.
+
+All of it is optional: without a compiler NumPy and torch do the same, more slowly.
+"""
+
+from pathlib import Path
+
+from setuptools import Extension, setup
+
+KERNELS = Path("src/fastloader/transforms/kernels")
+
+setup(
+    ext_modules=[
+        Extension(
+            "fastloader.transforms._kernels",
+            sources=sorted(map(str, KERNELS.glob("*.c"))),
+            depends=[str(KERNELS / "kernels.h")],
+            # Products and sums are not to become one operation: NumPy has them as two.
+            extra_compile_args=["-O3", "-ffp-contract=off"],
+            optional=True,
+        ),
+        Extension(
+            "fastloader.shm._streaming",
+            sources=["src/fastloader/shm/_streaming.c"],
+            extra_compile_args=["-O3"],
+            optional=True,
+        ),
+    ]
+)
