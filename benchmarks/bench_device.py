@@ -10,8 +10,6 @@ Method: one run before the clock starts, then interleaved; a run is one epoch, o
     start: what a short job gets. "By hand" is a loop over tensors that lie on the device, whose
     batches are indexed one by one, or whose whole epoch is, which takes its memory twice. timm's
     PrefetchLoader makes floats of the batches as well, which cannot be turned off.
-    `--copy-past-cache` lets all processes write large copies past the cache, as the environment
-    variable GLIBC_TUNABLES does for a program that is started with it.
 Limit: a copy from pinned memory of the same size; of data in memory, an epoch that is indexed at once by hand
     on the device.
 Losing cases: small data in memory, against an epoch that is indexed at once by hand on the device: its
@@ -20,7 +18,6 @@ Losing cases: small data in memory, against an epoch that is indexed at once by 
 Command: python benchmarks/bench_device.py --workload float32
 """
 
-import os
 import statistics
 import sys
 import time
@@ -273,19 +270,9 @@ def main() -> None:
     benchmark.parser.add_argument(
         "--stock-prefetch", type=int, nargs="+", default=[4], help="batches ahead a worker"
     )
-    benchmark.parser.add_argument(
-        "--copy-past-cache",
-        type=int,
-        metavar="BYTES",
-        help="let the C library copy so many bytes and more past the cache",
-    )
     benchmark.parser.add_argument("--batches", type=int, help="batches of an epoch")
     benchmark.parser.add_argument("--fresh", action="store_true", help="a new loader each run")
     arguments = benchmark.arguments()
-    if arguments.copy_past_cache is not None:
-        # Of the processes to come: each configuration runs in one of its own.
-        setting = f"glibc.cpu.x86_non_temporal_threshold={arguments.copy_past_cache}"
-        os.environ["GLIBC_TUNABLES"] = setting
     chosen = WORKLOADS[arguments.workload]
     common = {
         "workload": arguments.workload,
