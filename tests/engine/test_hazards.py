@@ -1,5 +1,6 @@
 """What goes wrong in workers without an error is said before they start."""
 
+import sqlite3
 import threading
 
 import numpy as np
@@ -43,6 +44,24 @@ def test_an_open_file_brings_a_warning_with_its_path(tmp_path):
 
         with pytest.warns(UserWarning, match=r"dataset\.inner\.records_file is an open file"):
             warn_of_hazards(dataset, forks=True)
+
+
+def _h5py_dataset():
+    return type("Dataset", (), {"__module__": "h5py._hl.dataset"})()
+
+
+def _lmdb_environment():
+    return type("Environment", (), {"__module__": "lmdb.cpython"})()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [_h5py_dataset, _lmdb_environment, lambda: sqlite3.connect(":memory:")],
+    ids=["h5py", "lmdb", "sqlite3"],
+)
+def test_what_stands_for_an_open_file_brings_a_warning_too(make):
+    with pytest.warns(UserWarning, match=r"dataset\.records is an open file .* or locks"):
+        warn_of_hazards(Holder(records=make()), forks=True)
 
 
 def test_an_open_file_is_no_matter_where_nothing_is_inherited(tmp_path):

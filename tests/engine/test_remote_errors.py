@@ -76,14 +76,35 @@ def test_an_error_that_holds_what_cannot_be_pickled_arrives_with_that_as_text():
     assert "disk gone" in str(again)
 
 
-def test_an_error_of_a_local_class_arrives_as_what_it_inherits_from():
-    class LocalError(FileNotFoundError):
+def local_class():
+    class MissingPlateError(FileNotFoundError):
         """Not to be found in any module."""
 
-    again = arrived(LocalError("no plate 7"))
+        def __init__(self, *, number):
+            super().__init__(f"no plate {number}")
+            self.number = number
 
+    return MissingPlateError
+
+
+def test_an_error_of_a_local_class_arrives_as_such_where_it_is_known():
+    kind = local_class()
+
+    again = arrived(kind(number=7))
+
+    assert type(again) is kind
+    assert str(again) == "no plate 7"
+    assert again.number == 7
+
+
+def test_an_error_of_a_class_that_is_not_known_arrives_as_what_it_inherits_from():
+    one, other = local_class(), local_class()  # nobody can tell which
+
+    again = arrived(one(number=7))
+
+    assert other is not one
     assert type(again) is FileNotFoundError
-    assert "LocalError: no plate 7" in str(again)
+    assert str(again) == "MissingPlateError: no plate 7"
 
 
 def test_an_error_without_a_message_of_its_own_arrives():

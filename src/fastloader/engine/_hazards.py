@@ -18,8 +18,20 @@ __all__ = ["warn_of_hazards"]
 
 LARGE_BYTES = 16e6
 PROBED = 100  # elements whose size is taken for that of all
-_FILE_TYPES = {"File", "Group", "ZipFile", "TarFile", "TiffFile", "ParquetFile", "mmap_reader"}
-_FILE_MODULES = {"h5py", "zipfile", "tarfile", "tifffile", "tables", "netCDF4"}
+_FILE_TYPES = {
+    "builtins": {"Environment"},  # lmdb's, written in C, which names no module
+    "h5py": {"File", "Group", "Dataset"},
+    "lmdb": {"Environment"},
+    "netCDF4": {"Dataset", "Variable"},
+    "openslide": {"OpenSlide"},
+    "rasterio": {"DatasetReader"},
+    "sqlite3": {"Connection"},
+    "tables": {"File", "Group", "Leaf"},
+    "tarfile": {"TarFile"},
+    "tifffile": {"TiffFile"},
+    "zipfile": {"ZipFile"},
+}
+"""Classes over open files or connections, by their package."""
 
 
 def warn_of_hazards(dataset: object, *, forks: bool) -> None:
@@ -41,8 +53,8 @@ def warn_of_hazards(dataset: object, *, forks: bool) -> None:
         if forks and _is_open_file(value):
             warnings.warn(
                 f"{path} is an open file ({type(value).__name__}): forked workers share its "
-                "position and read wrong data without an error. Keep the path and open the "
-                "file on first use in each worker, or set multiprocessing_context='spawn'.",
+                "position or locks, and read wrong data without an error. Keep the path and open "
+                "it on first use in each worker, or set multiprocessing_context='spawn'.",
                 stacklevel=2,
             )
         num_objects, objects = _objects_in(value)
@@ -69,8 +81,7 @@ def _is_open_file(value: Any) -> bool:
         )
     kinds = type(value).__mro__
     return any(
-        kind.__name__ in _FILE_TYPES and kind.__module__.split(".")[0] in _FILE_MODULES
-        for kind in kinds
+        kind.__name__ in _FILE_TYPES.get(kind.__module__.split(".")[0], ()) for kind in kinds
     )
 
 

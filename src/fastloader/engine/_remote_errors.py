@@ -2,15 +2,27 @@
 
 import pickle
 import traceback
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 __all__ = ["pack_error", "unpack_error"]
+
+
+class _Named(NamedTuple):
+    """An exception of a class that is in no module, such as one defined inside a function."""
+
+    module: str
+    name: str
+    arguments: tuple[Any, ...]
+    state: dict[str, Any]
+    otherwise: Any
+    """Form of an exception for processes that do not have the class."""
 
 
 def pack_error(error: BaseException) -> bytes:
     """Turn an exception into bytes that `unpack_error` surely understands.
 
-    Its type is kept as far as that can be pickled; else it becomes the nearest class that it
+    Its type is kept as far as the consumer has it; else it becomes the nearest class that it
     inherits from and that takes a message.
 
     Args:
@@ -23,14 +35,11 @@ def pack_error(error: BaseException) -> bytes:
         is_same = _message_of(again) == message or form is not error
         if type(again) is type(error) and is_same:
             return packed
-    name = type(error).__name__
-    for base in type(error).__mro__[1:]:
-        if base is Exception or not issubclass(base, BaseException):
-            break
-        packed, again = _tried((base, (f"{name}: {message}",), {}), text)
-        if message in _message_of(again):
-            return packed
-    return pickle.dumps((RuntimeError(f"{name}: {message}"), text), pickle.HIGHEST_PROTOCOL)
+    kind, arguments, state = _picklable_parts_of(error)
+    named = _Named(
+        kind.__module__, kind.__qualname__, arguments, state, _nearest_form(kind, message, text)
+    )
+    return pickle.dumps((named, text), pickle.HIGHEST_PROTOCOL)
 
 
 def unpack_error(packed: bytes, where: str) -> BaseException:
@@ -44,6 +53,19 @@ def unpack_error(packed: bytes, where: str) -> BaseException:
     error = _from_form(form)
     error.add_note(f"Raised in {where}. Its traceback there:\n\n{text}")
     return error
+
+
+def _nearest_form(kind: type[BaseException], message: str, text: str) -> Any:
+    """Return an exception of the nearest class that takes a message, as a form."""
+    told = f"{kind.__name__}: {message}"
+    for base in kind.__mro__[1:]:
+        if base is Exception or not issubclass(base, BaseException):
+            break
+        form: Any = (base, (told,), {})
+        _, again = _tried(form, text)
+        if message in _message_of(again):
+            return form
+    return RuntimeError(told)
 
 
 def _tried(form: Any, text: str) -> tuple[bytes, BaseException | None]:
@@ -85,9 +107,29 @@ def _parts_of(error: BaseException) -> tuple[type[BaseException], tuple[Any, ...
 def _from_form(form: Any) -> BaseException:
     if isinstance(form, BaseException):
         return form
+    if isinstance(form, _Named):
+        return _from_named(form)
     # Classes whose __init__ wants other arguments than `args` cannot be called with those.
     kind, arguments, state = form
     error: BaseException = kind.__new__(kind, *arguments)
     error.args = arguments
     error.__dict__.update(state)
     return error
+
+
+def _from_named(form: _Named) -> BaseException:
+    # A forked worker inherits the classes that its consumer has, which knows them by their parents.
+    kinds = {
+        kind
+        for kind in _inheriting(BaseException)
+        if (kind.__module__, kind.__qualname__) == (form.module, form.name)
+    }
+    if len(kinds) != 1:
+        return _from_form(form.otherwise)
+    return _from_form((kinds.pop(), form.arguments, form.state))
+
+
+def _inheriting(kind: type[BaseException]) -> Iterator[type[BaseException]]:
+    for inheriting in type.__subclasses__(kind):
+        yield inheriting
+        yield from _inheriting(inheriting)
