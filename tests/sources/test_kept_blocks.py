@@ -9,7 +9,7 @@ import pytest
 from pyarrow import ipc
 
 from fastloader.sources import _duckdb, _stored_buffer, open_source
-from fastloader.sources._kept_blocks import KEPT, KEPT_BYTES, KeptBlocks
+from fastloader.sources._kept_blocks import KeptBlocks
 from tests.ome_arrow_tables import image_array, ome_arrow_value, random_image
 from tests.sources.reading import assert_same, read_images
 from tests.sources.test_formats import formats, write
@@ -21,8 +21,7 @@ NUM_ROWS = 30
 
 @pytest.fixture(autouse=True)
 def nothing_kept():
-    for file in {key[0] for key in KEPT._blocks}:
-        KEPT.drop(file)
+    KeptBlocks.forget_all()
 
 
 def write_many(folder, kind, encoding="list", seed=0):
@@ -35,46 +34,55 @@ def read_one(source, row):
     return read_images(source, [row])[row]
 
 
-def test_the_blocks_used_longest_ago_are_let_go_of_first():
-    kept = KeptBlocks(10)
+def test_the_blocks_used_longest_ago_are_let_go_of_first(monkeypatch):
+    monkeypatch.setattr(KeptBlocks, "max_bytes", 10)
+    monkeypatch.setattr(KeptBlocks, "block_bytes", 0)
+    one, other = KeptBlocks(), KeptBlocks()
 
-    kept.put(("a", 1), "one", 4)
-    kept.put(("a", 2), "two", 4)
-    assert kept.get(("a", 1)) == "one"
-    kept.put(("b", 3), "three", 4)
+    one.put(1, "one", 4)
+    one.put(2, "two", 4)
+    assert one.get(1) == "one"
+    other.put(1, "three", 4)
 
-    assert kept.get(("a", 2)) is None
-    assert kept.get(("a", 1)) == "one"
-    assert kept.num_bytes == 8
-    kept.put(("a", 1), "another", 3)
-    assert kept.num_bytes == 7
-    kept.put(("a", 1), "too large", 11)
-    assert kept.get(("a", 1)) is None
-    assert kept.num_bytes == 4
+    assert one.get(2) is None
+    assert one.get(1) == "one"
+    assert other.get(1) == "three"
+    assert KeptBlocks.kept_bytes() == 8
+    one.put(1, "another", 3)
+    assert KeptBlocks.kept_bytes() == 7
+    one.put(3, "too large", 11)
+    assert one.get(3) is None
+    assert KeptBlocks.kept_bytes() == 7
 
 
-def test_blocks_of_one_file_are_let_go_of_alone():
-    kept = KeptBlocks(10)
-    kept.put(("a", 1), "one", 4)
-    kept.put(("b", 1), "two", 4)
+def test_blocks_go_with_their_file(monkeypatch):
+    monkeypatch.setattr(KeptBlocks, "block_bytes", 0)
+    one, other = KeptBlocks(), KeptBlocks()
+    one.put(1, "one", 4)
+    other.put(1, "two", 5)
 
-    kept.drop("a")
+    one.clear()
+    assert one.get(1) is None
+    assert KeptBlocks.kept_bytes() == 5
 
-    assert kept.get(("a", 1)) is None
-    assert kept.get(("b", 1)) == "two"
+    del other
+    assert KeptBlocks.kept_bytes() == 0
+    one.put(1, "three", 6)
+    assert KeptBlocks.kept_bytes() == 6
+    assert pickle.loads(pickle.dumps(one)).get(1) is None
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="without fork")
 def test_a_forked_child_keeps_nothing_of_its_parents():
-    kept = KeptBlocks(10)
-    kept.put(("a", 1), "one", 4)
+    kept = KeptBlocks()
+    kept.put(1, "one", 4)
 
     child = os.fork()
     if not child:
-        os._exit(0 if kept.get(("a", 1)) is None and kept.num_bytes == 0 else 1)
+        os._exit(0 if kept.get(1) is None and KeptBlocks.kept_bytes() == 0 else 1)
 
     assert os.waitpid(child, 0)[1] == 0
-    assert kept.get(("a", 1)) == "one"
+    assert kept.get(1) == "one"
 
 
 @keeping_formats
@@ -91,7 +99,7 @@ def test_rows_in_any_order_and_again_are_those_of_the_file(
         rows = np.sort(rng.choice(NUM_ROWS, rng.integers(1, 8), replace=False))
         found = read_images(source, rows)
         assert_same([images[row] for row in rows], [found[row] for row in rows])
-        assert 0 <= KEPT.num_bytes <= KEPT_BYTES
+        assert 0 <= KeptBlocks.kept_bytes() <= KeptBlocks.max_bytes
     assert_same(images, read_images(source))
     assert_same(images, read_images(pickle.loads(pickle.dumps(source))))
 
@@ -116,7 +124,7 @@ def test_a_record_batch_is_decompressed_once_for_rows_that_follow(
 
     assert sum(num_bytes for _, num_bytes in decompressed) == sum(one.nbytes for one in images)
     source.close()
-    assert KEPT.num_bytes == 0
+    assert KeptBlocks.kept_bytes() == 0
     np.testing.assert_array_equal(images[3], read_one(source, 3))
 
 
@@ -141,7 +149,7 @@ def test_duckdb_is_asked_twice_for_rows_near_each_other(tmp_path, monkeypatch):
     assert " in (" in asked[0]
     assert " between " in asked[1]
     source.close()
-    assert KEPT.num_bytes == 0
+    assert KeptBlocks.kept_bytes() == 0
 
 
 @keeping_formats
@@ -161,7 +169,7 @@ def test_another_file_of_the_same_name_is_read_anew(tmp_path, kind):
 
 
 def test_many_rows_at_once_are_not_kept(tmp_path, monkeypatch):
-    monkeypatch.setattr("fastloader.sources._ipc_file.KEPT_BYTES", 1000)
+    monkeypatch.setattr(KeptBlocks, "max_bytes", 1000)
     images = [random_image((1, 1, 1, 40, 50), seed=row) for row in range(9)]
     table = pa.table({"image": image_array([ome_arrow_value(image) for image in images])})
     path = tmp_path / "a.feather"
@@ -174,4 +182,4 @@ def test_many_rows_at_once_are_not_kept(tmp_path, monkeypatch):
     found = read_images(source, [1, 3, 5])
 
     assert_same([images[row] for row in (1, 3, 5)], [found[row] for row in (1, 3, 5)])
-    assert KEPT.num_bytes == 0
+    assert KeptBlocks.kept_bytes() == 0

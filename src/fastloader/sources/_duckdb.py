@@ -3,7 +3,7 @@
 import hashlib
 import os
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -15,7 +15,7 @@ import pyarrow as pa
 from fastloader.errors import SettingsError, SourceError
 from fastloader.sources._duckdb_file import DuckDBFile
 from fastloader.sources._interleaved import RGB
-from fastloader.sources._kept_blocks import KEPT, BlockKey
+from fastloader.sources._kept_blocks import KeptBlocks
 from fastloader.sources._location import PathLike
 from fastloader.sources._ome_arrow_layout import find_image_columns, listed
 from fastloader.sources._opened_here import OpenedHere, state_without
@@ -60,7 +60,8 @@ class DuckDBTable:
         if table is not None and query is not None:
             raise SettingsError(f"{path}: expected table= or query=, but got both.")
         self._file = DuckDBFile(path)
-        self._asked_lately: OpenedHere[deque[BlockKey]] = OpenedHere(_few_keys)
+        self._asked_lately: OpenedHere[deque[Hashable]] = OpenedHere(_few_keys)
+        self._kept = KeptBlocks()
         self._query = query.strip().rstrip(";") if query is not None else None
         self._table = table if query is not None else self._find_table(table)
 
@@ -95,7 +96,7 @@ class DuckDBTable:
         """Let go of what this thread has open; it is opened again when needed."""
         self._file.close()
         self._asked_lately.close()
-        KEPT.drop(self._version)
+        self._kept.clear()
 
     def reading(self) -> AbstractContextManager[None]:
         """Turn errors of DuckDB into `fastloader.errors.SourceError`, naming the table."""
@@ -211,8 +212,8 @@ class DuckDBTable:
             block_rows: Rows of each block.
             num_asked: How many of its rows are wanted now.
         """
-        key = (self._version, (wanted, block_rows, block))
-        kept: Sequence[NumberedBatch] | None = KEPT.get(key)
+        key = (wanted, block_rows, block)
+        kept: Sequence[NumberedBatch] | None = self._kept.get(key)
         lately = self._asked_lately.get()
         if kept is not None or key not in lately:
             lately.append(key)
@@ -222,7 +223,7 @@ class DuckDBTable:
             return None
         condition = f"rowid between {ids[0]} and {ids[-1]}"
         kept = list(self._numbered(wanted, condition, block_rows))
-        KEPT.put(key, kept, sum(batch.nbytes for _, batch in kept))
+        self._kept.put(key, kept, sum(batch.nbytes for _, batch in kept))
         return kept
 
     def _numbered(
@@ -240,11 +241,6 @@ class DuckDBTable:
 
     def _batches(self, query: str, batch_rows: int) -> Iterator[pa.RecordBatch]:
         yield from self._file.sql(query).to_arrow_reader(batch_rows)
-
-    @property
-    def _version(self) -> str:
-        """What the file and table are known by where others are, too."""
-        return f"{self.path} {self.fingerprint}"
 
     @property
     def _from(self) -> str:
@@ -303,7 +299,7 @@ class DuckDBTable:
         return candidates[0]
 
 
-def _few_keys() -> deque[BlockKey]:
+def _few_keys() -> deque[Hashable]:
     return deque(maxlen=_REMEMBERED_BLOCKS)
 
 

@@ -25,7 +25,7 @@ from fastloader.sources._ipc_message import (
     without_dictionaries,
 )
 from fastloader.sources._ipc_pixels import ApartBatch, PixelLeaf, find_pixel_leaf
-from fastloader.sources._kept_blocks import KEPT, KEPT_BYTES
+from fastloader.sources._kept_blocks import KeptBlocks
 from fastloader.sources._location import Location, PathLike, StorageOptions
 from fastloader.sources._opened_here import OpenedHere, state_without
 from fastloader.sources._stored_buffer import StoredBuffer
@@ -66,6 +66,7 @@ class IpcFile:
         self._whole = OpenedHere(self.reader)
         self._leaves: dict[tuple[str, str], PixelLeaf | None] = {}
         self._mapped: OpenedHere[dict[tuple[str, ...], Any]] = OpenedHere(dict)
+        self._decompressed = KeptBlocks()
 
     def __getstate__(self) -> dict[str, Any]:
         return state_without(self, "schema", "_headers")
@@ -93,7 +94,7 @@ class IpcFile:
         self._copied.close()
         self._whole.close()
         self._mapped.close()
-        KEPT.drop(self._version)
+        self._decompressed.clear()
 
     def reading(self) -> AbstractContextManager[None]:
         """Turn errors of Arrow into `fastloader.errors.SourceError`, naming the file."""
@@ -181,8 +182,8 @@ class IpcFile:
             )
         if is_kept is None or len(is_kept) != header.num_buffers:
             return None
-        key = (self._version, (number, column, name))
-        batch: ApartBatch | None = KEPT.get(key)
+        key = (number, column, name)
+        batch: ApartBatch | None = self._decompressed.get(key)
         if batch is None:
             is_kept = is_kept.copy()
             is_kept[leaf.buffer] = False
@@ -190,7 +191,7 @@ class IpcFile:
             buffer = StoredBuffer(self._buffer_of(header, leaf.buffer), header.codec)
             batch = leaf.of_buffer(lists, buffer, self.reading)
             if keeps and batch is not None:
-                KEPT.put(key, batch, buffer.num_bytes)
+                self._decompressed.put(key, batch, buffer.num_bytes)
         return batch
 
     def is_worth_keeping(self, numbers: Sequence[int]) -> bool:
@@ -199,12 +200,9 @@ class IpcFile:
         Args:
             numbers: Of the record batches.
         """
-        return sum(self._headers[number].body_bytes for number in numbers) <= KEPT_BYTES
-
-    @property
-    def _version(self) -> str:
-        """What the file is known by where others are, too."""
-        return f"{self.path} {self.fingerprint}"
+        return (
+            sum(self._headers[number].body_bytes for number in numbers) <= KeptBlocks.max_bytes
+        )
 
     def read_batch(
         self, number: int, column: str, is_kept: IsKept | None

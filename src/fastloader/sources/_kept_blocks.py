@@ -1,92 +1,100 @@
 """What was decoded last, for whoever asks for more of it."""
 
+import weakref
 from collections import OrderedDict
-from collections.abc import Hashable
-from typing import Any, TypeAlias
+from collections.abc import Hashable, Iterator
+from itertools import count
+from typing import Any, ClassVar
 
 from fastloader.shm import ProcessLock
 
-__all__ = ["KEPT", "KEPT_BYTES", "BlockKey", "KeptBlocks"]
+__all__ = ["KeptBlocks"]
 
-KEPT_BYTES = 64 << 20
-"""Of a process, whatever tables it reads."""
 
-BlockKey: TypeAlias = tuple[str, Hashable]
-"""File and version of it, and which part of the file."""
+class _Blocks(dict[Hashable, Any]):
+    """Blocks by key, which can be referred to weakly."""
 
 
 class KeptBlocks:
-    """Decoded parts of files, those that were used last, up to a number of bytes.
+    """Decoded parts of a file: of all files together those that were used last.
 
     Some formats decode many rows to give one. Where rows near each other are wanted one after
     the other, or a table is small, that need not be done again each time.
 
-    **Processes:** a forked child begins without any, as they are its parent's memory.
+    **Processes:** a forked child and whoever unpickles this begin without any block.
     """
 
-    def __init__(self, max_bytes: int = KEPT_BYTES) -> None:
-        """Start without any.
+    max_bytes: ClassVar[int] = 64 << 20
+    """Most bytes that a process keeps, whatever tables it reads."""
+    block_bytes: ClassVar[int] = 16 << 10
+    """What a block takes beside its content, about: there may be thousands of small ones."""
+    _serials: ClassVar[Iterator[int]] = count()
+    _used: ClassVar[OrderedDict[tuple[int, Hashable], tuple["weakref.ref[_Blocks]", int]]] = (
+        OrderedDict()
+    )
+    """Whose each block is, and its bytes, those that were used last at the end."""
 
-        Args:
-            max_bytes: Most bytes to keep.
-        """
-        self._max_bytes = max_bytes
-        self._num_bytes = 0
-        self._blocks: OrderedDict[BlockKey, tuple[Any, int]] = OrderedDict()
-        self._lock = ProcessLock(on_fork=self._forget)
+    def __init__(self) -> None:
+        """Start without any."""
+        self._serial = next(self._serials)
+        self._blocks = _Blocks()
 
-    @property
-    def num_bytes(self) -> int:
-        """Bytes that are kept."""
-        return self._num_bytes
+    def __reduce__(self) -> tuple[type["KeptBlocks"], tuple[()]]:
+        return KeptBlocks, ()
 
-    def get(self, key: BlockKey) -> Any:
+    def get(self, key: Hashable) -> Any:
         """Return a block, None if it is not kept; it is the last to be let go of.
 
         Args:
             key: As it was put.
         """
-        with self._lock:
-            if key not in self._blocks:
-                return None
-            self._blocks.move_to_end(key)
-            return self._blocks[key][0]
+        with _LOCK:
+            if key in self._blocks:
+                self._used.move_to_end((self._serial, key))
+            return self._blocks.get(key)
 
-    def put(self, key: BlockKey, block: Any, num_bytes: int) -> None:
+    def put(self, key: Hashable, block: Any, num_bytes: int) -> None:
         """Keep a block, and let go of those that were not used for longest.
 
         Args:
             key: What to ask for it by.
             block: May be used by several threads at once.
-            num_bytes: What it takes, now or in the end.
+            num_bytes: What its content takes, now or in the end.
         """
-        with self._lock:
-            self._remove(key)
-            if num_bytes > self._max_bytes:
+        with _LOCK:
+            self._used.pop((self._serial, key), None)
+            self._blocks.pop(key, None)
+            size = num_bytes + self.block_bytes
+            if size > self.max_bytes:
                 return
-            self._blocks[key] = block, num_bytes
-            self._num_bytes += num_bytes
-            while self._num_bytes > self._max_bytes:
-                self._remove(next(iter(self._blocks)))
+            self._used[self._serial, key] = weakref.ref(self._blocks), size
+            self._blocks[key] = block
+            for used, (blocks, _) in list(self._used.items()):
+                if blocks() is None:  # gone with its file
+                    del self._used[used]
+            while self.kept_bytes() > self.max_bytes:
+                (_, oldest), (blocks, _) = self._used.popitem(last=False)
+                (blocks() or _Blocks()).pop(oldest, None)
 
-    def drop(self, file: str) -> None:
-        """Let go of all blocks of a file.
+    def clear(self) -> None:
+        """Let go of all blocks of this file."""
+        with _LOCK:
+            for key in self._blocks:
+                del self._used[self._serial, key]
+            self._blocks.clear()
 
-        Args:
-            file: First part of their keys.
-        """
-        with self._lock:
-            for key in [key for key in self._blocks if key[0] == file]:
-                self._remove(key)
+    @classmethod
+    def kept_bytes(cls) -> int:
+        """Return how many bytes this process keeps."""
+        return sum(size for blocks, size in cls._used.values() if blocks() is not None)
 
-    def _remove(self, key: BlockKey) -> None:
-        _, num_bytes = self._blocks.pop(key, (None, 0))
-        self._num_bytes -= num_bytes
-
-    def _forget(self) -> None:
-        self._blocks.clear()
-        self._num_bytes = 0
+    @classmethod
+    def forget_all(cls) -> None:
+        """Let go of the blocks of all files."""
+        with _LOCK:
+            for blocks, _ in cls._used.values():
+                (blocks() or _Blocks()).clear()
+            cls._used.clear()
 
 
-KEPT = KeptBlocks()
-"""Those of this process."""
+_LOCK = ProcessLock(on_fork=KeptBlocks.forget_all)
