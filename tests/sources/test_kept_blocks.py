@@ -1,5 +1,6 @@
 """What was decoded last is found again, within a number of bytes, and only for the same file."""
 
+import gc
 import os
 import pickle
 
@@ -166,6 +167,23 @@ def test_another_file_of_the_same_name_is_read_anew(tmp_path, kind):
     source = open_source(path)
     for row in (3, 5, 3):
         np.testing.assert_array_equal(images[row], read_one(source, row))
+
+
+@keeping_formats
+def test_nothing_is_kept_of_a_table_that_nobody_has(tmp_path, kind):
+    path, _ = write_many(tmp_path, kind)
+    gc.disable()
+    try:
+        source = open_source(path)
+        for row in (3, 5, 3):
+            read_one(source, row)
+        assert KeptBlocks.kept_bytes() > 0
+
+        del source
+
+        assert KeptBlocks.kept_bytes() == 0
+    finally:
+        gc.enable()
 
 
 def test_many_rows_at_once_are_not_kept(tmp_path, monkeypatch):

@@ -3,7 +3,7 @@
 import mmap
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
@@ -98,7 +98,7 @@ class IpcFile:
 
     def reading(self) -> AbstractContextManager[None]:
         """Turn errors of Arrow into `fastloader.errors.SourceError`, naming the file."""
-        return naming(self.path, "an Arrow IPC file", ValueError, KeyError, HeaderError)
+        return _reading(self.path)
 
     def find_batches(self, rows: Integers | None) -> Sequence[int]:
         """Return the numbers of the record batches that have some rows, ascending.
@@ -189,7 +189,8 @@ class IpcFile:
             is_kept[leaf.buffer] = False
             lists = self.read_batch(number, column, is_kept)[name]
             buffer = StoredBuffer(self._buffer_of(header, leaf.buffer), header.codec)
-            batch = leaf.of_buffer(lists, buffer, self.reading)
+            # Not by a method, through which what is kept would keep its owner.
+            batch = leaf.of_buffer(lists, buffer, partial(_reading, self.path))
             if keeps and batch is not None:
                 self._decompressed.put(key, batch, buffer.num_bytes)
         return batch
@@ -344,6 +345,10 @@ class IpcFile:
     def _read_fingerprint(self) -> str:
         with self.reading(), self._location.opened() as file:
             return self._location.fingerprint(_read_footer(file, self.path))
+
+
+def _reading(path: str) -> AbstractContextManager[None]:
+    return naming(path, "an Arrow IPC file", ValueError, KeyError, HeaderError)
 
 
 def _read_footer(file: pa.NativeFile, path: str) -> bytes:
