@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import ipc
 
-from fastloader.sources import _duckdb, _stored_buffer, open_source
+from fastloader.sources import _duckdb, _stored_buffer, _table_source, open_source
 from fastloader.sources._kept_blocks import KeptBlocks
 from tests.ome_arrow_tables import image_array, ome_arrow_value, random_image
 from tests.sources.reading import assert_same, read_images
@@ -91,7 +91,7 @@ def test_a_forked_child_keeps_nothing_of_its_parents():
 def test_rows_in_any_order_and_again_are_those_of_the_file(
     tmp_path, kind, encoding, monkeypatch
 ):
-    monkeypatch.setattr(_duckdb, "_REMEMBERED_BLOCKS", 2)
+    monkeypatch.setattr(_duckdb, "_KEPT_BATCHES", 0)  # only those that follow on each other
     path, images = write_many(tmp_path, kind, encoding)
     source = open_source(path)
     rng = np.random.default_rng(1)
@@ -129,28 +129,51 @@ def test_a_record_batch_is_decompressed_once_for_rows_that_follow(
     np.testing.assert_array_equal(images[3], read_one(source, 3))
 
 
-def test_duckdb_is_asked_twice_for_rows_near_each_other(tmp_path, monkeypatch):
-    path, images = write_many(tmp_path, "duckdb")
-    source = open_source(path)
-    read_one(source, 0)
-    source.close()
+@pytest.fixture
+def queries(monkeypatch):
     asked = []
     batches = _duckdb.DuckDBTable._batches
 
     def noting(table, query, batch_rows):
-        asked.append(query)
+        asked.append(query.rpartition(" where rowid ")[2].split()[0])
         return batches(table, query, batch_rows)
 
     monkeypatch.setattr(_duckdb.DuckDBTable, "_batches", noting)
+    return asked
 
-    for row in (3, 20, 7, 20, 3, 29):
+
+def read_each(source, images, rows):
+    for row in rows:
         np.testing.assert_array_equal(images[row], read_one(source, row))
 
-    assert len(asked) == 2  # for one row, and for all that are near
-    assert " in (" in asked[0]
-    assert " between " in asked[1]
+
+def test_duckdb_is_asked_twice_for_rows_of_a_small_table(tmp_path, queries):
+    path, images = write_many(tmp_path, "duckdb")
+    source = open_source(path)
+    source.read_table()
+    queries.clear()
+
+    read_each(source, images, (3, 20, 7, 20, 3, 29))
+
+    assert queries == ["in", "between"]  # for one row, and for all that are near
     source.close()
     assert KeptBlocks.kept_bytes() == 0
+
+
+def test_of_a_large_table_only_rows_that_follow_are_read_ahead(tmp_path, queries, monkeypatch):
+    monkeypatch.setattr(_duckdb, "_KEPT_BATCHES", 0)
+    monkeypatch.setattr(_table_source, "_MIN_READ_BYTES", 16_000)  # 2 images, so 8 in a block
+    monkeypatch.setattr(_table_source, "_MAX_READ_BYTES", 16_000)
+    path, images = write_many(tmp_path, "duckdb")
+    source = open_source(path)
+    source.read_table()
+    queries.clear()
+
+    read_each(source, images, (3, 20, 7, 25, 3, 29))
+    assert queries == ["in"] * 6
+    queries.clear()
+    read_each(source, images, range(NUM_ROWS))
+    assert queries == ["in"] + ["between"] * 4
 
 
 @keeping_formats

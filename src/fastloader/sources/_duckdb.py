@@ -2,8 +2,7 @@
 
 import hashlib
 import os
-from collections import deque
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -30,7 +29,10 @@ Integers: TypeAlias = npt.NDArray[np.int64]
 _ROW_ID = "fastloader_row_id"
 _BATCHES_PER_READ = 8
 _BATCHES_PER_BLOCK = 4
-_REMEMBERED_BLOCKS = 8
+_KEPT_BATCHES = 10
+"""Of a table that can be kept as a whole."""
+_MAX_GAP = 4
+"""Times the rows asked for, up to which those before them are not far: other workers have them."""
 _KNOWN_TEXT_BYTES = 8
 """Of texts, as far as statistics have them."""
 
@@ -60,7 +62,7 @@ class DuckDBTable:
         if table is not None and query is not None:
             raise SettingsError(f"{path}: expected table= or query=, but got both.")
         self._file = DuckDBFile(path)
-        self._asked_lately: OpenedHere[deque[Hashable]] = OpenedHere(_few_keys)
+        self._last: OpenedHere[list[int]] = OpenedHere(list)
         self._kept = KeptBlocks()
         self._query = query.strip().rstrip(";") if query is not None else None
         self._table = table if query is not None else self._find_table(table)
@@ -95,7 +97,7 @@ class DuckDBTable:
     def close(self) -> None:
         """Let go of what this thread has open; it is opened again when needed."""
         self._file.close()
-        self._asked_lately.close()
+        self._last.close()
         self._kept.clear()
 
     def reading(self) -> AbstractContextManager[None]:
@@ -184,10 +186,11 @@ class DuckDBTable:
             return
         block_rows = batch_rows * _BATCHES_PER_BLOCK
         blocks = rows // block_rows
+        may_load = self._is_worth_blocks(rows, batch_rows)
         left = []
         for block in np.unique(blocks).tolist():
             some = rows[blocks == block]
-            kept = self._find_block(wanted, block, block_rows, len(some))
+            kept = self._find_block(wanted, block, block_rows, may_load=may_load)
             if kept is None:
                 left.append(some)
             else:
@@ -199,31 +202,40 @@ class DuckDBTable:
             condition = f"rowid in ({', '.join(map(str, ids))})"
             yield from self._numbered(wanted, condition, batch_rows)
 
-    def _find_block(
-        self, wanted: str, block: int, block_rows: int, num_asked: int
-    ) -> Sequence[NumberedBatch] | None:
-        """Return rows that follow each other, of which DuckDB decodes 2048 to give one.
+    def _is_worth_blocks(self, rows: Integers, batch_rows: int) -> bool:
+        """Return whether rows around those asked for are likely to be asked for soon.
 
-        They are kept when some of them were asked for before, not long ago.
+        DuckDB decodes 2048 rows to give one, but to copy another of them to Arrow takes up to a
+        third of that, too.
+
+        Args:
+            rows: Those asked for.
+            batch_rows: As many as `read_fields` may hold.
+        """
+        last = self._last.get()
+        gap = int(rows[0]) - last[-1] if last else 0
+        last[:] = [int(rows[-1])]
+        follows = 0 < gap <= _MAX_GAP * len(rows)
+        return follows or (gap != 0 and self.num_rows <= batch_rows * _KEPT_BATCHES)
+
+    def _find_block(
+        self, wanted: str, block: int, block_rows: int, *, may_load: bool
+    ) -> Sequence[NumberedBatch] | None:
+        """Return rows that follow each other, if they are kept or are to be.
 
         Args:
             wanted: Columns, in SQL.
             block: Number of the block.
             block_rows: Rows of each block.
-            num_asked: How many of its rows are wanted now.
+            may_load: Whether to read them if they are not kept.
         """
         key = (wanted, block_rows, block)
         kept: Sequence[NumberedBatch] | None = self._kept.get(key)
-        lately = self._asked_lately.get()
-        if kept is not None or key not in lately:
-            lately.append(key)
-            return kept
-        ids = self._row_ids[block * block_rows : (block + 1) * block_rows]
-        if num_asked == len(ids):
-            return None
-        condition = f"rowid between {ids[0]} and {ids[-1]}"
-        kept = list(self._numbered(wanted, condition, block_rows))
-        self._kept.put(key, kept, sum(batch.nbytes for _, batch in kept))
+        if kept is None and may_load:
+            ids = self._row_ids[block * block_rows : (block + 1) * block_rows]
+            condition = f"rowid between {ids[0]} and {ids[-1]}"
+            kept = list(self._numbered(wanted, condition, block_rows))
+            self._kept.put(key, kept, sum(batch.nbytes for _, batch in kept))
         return kept
 
     def _numbered(
@@ -297,10 +309,6 @@ class DuckDBTable:
                 f"{listed(known)}): expected one, or table= to say which, or query=."
             )
         return candidates[0]
-
-
-def _few_keys() -> deque[Hashable]:
-    return deque(maxlen=_REMEMBERED_BLOCKS)
 
 
 def open_duckdb(
