@@ -1,13 +1,17 @@
 """Rows gathered by several threads are those that one would gather."""
 
+import ctypes
+
 import numpy as np
 import pytest
 import torch
 
+from fastloader.shm._past_cache import LEAST_ROW_BYTES, PastCache
 from fastloader.tensors._gather import (
     CREW_PART_BYTES,
     PART_BYTES,
     SHARED_BYTES,
+    UNCACHED_BYTES,
     _quickest_for,
     gather_rows,
 )
@@ -110,3 +114,48 @@ def test_a_position_outside_is_an_error_whoever_gathers(num_before, bad, crew):
 
     with pytest.raises(IndexError):
         gather_rows(source, np.array([*range(39), bad]), torch.empty_like(source))
+
+
+class Watched(PastCache):
+    """Copies rows by the C library, and keeps their addresses."""
+
+    def __init__(self):
+        super().__init__(self._copy_all)
+        self.seen = []
+
+    def _copy_all(self, sources, row_bytes, target):
+        addresses = np.frombuffer(sources, np.uint64).tolist()
+        self.seen.extend(addresses)
+        for place, address in enumerate(addresses):
+            ctypes.memmove(target + place * row_bytes, address, row_bytes)
+
+
+@pytest.fixture
+def past(monkeypatch):
+    watched = Watched()
+    monkeypatch.setattr("fastloader.tensors._gather.past_cache", lambda: watched)
+    return watched
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_large_batches_of_large_rows_are_gathered_past_the_cache(dtype, crew, past):
+    source = torch.randint(0, 2, (40, LEAST_ROW_BYTES + 64)).to(dtype)
+    positions = np.random.default_rng(0).integers(0, 40, UNCACHED_BYTES // LEAST_ROW_BYTES)
+    out = torch.empty((len(positions), source.shape[1]), dtype=dtype)
+
+    gather_rows(source, positions, out)
+
+    assert len(past.seen) == len(positions)
+    assert torch.equal(out.view(torch.uint8), source[positions].view(torch.uint8))
+
+
+@pytest.mark.parametrize("bad", [40, -1])
+def test_nothing_outside_is_read_past_the_cache(bad, past):
+    source = torch.zeros((40, LEAST_ROW_BYTES), dtype=torch.uint8)
+    positions = np.full(UNCACHED_BYTES // LEAST_ROW_BYTES, bad)
+
+    with pytest.raises(IndexError):
+        gather_rows(
+            source, positions, torch.empty((len(positions), LEAST_ROW_BYTES), dtype=torch.uint8)
+        )
+    assert past.seen == []

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from fastloader.shm._past_cache import PastCache, past_cache
 from fastloader.tensors._arrays import TORCH_DTYPES
 from fastloader.threads._crew import Crew, current_crew, share_out
 from fastloader.threads._openmp import end_teams_before_forks
@@ -28,6 +29,9 @@ SERIAL_ELEMENTS = 32768
 SHARED_BYTES = 2 * SERIAL_ELEMENTS * 8
 """From here on torch has work for two threads, whose start takes them some microseconds."""
 
+UNCACHED_BYTES = 32 << 20
+"""From here on caches hold too little of a batch for whoever reads it to gain from them."""
+
 _OF_NUMPY = frozenset(TORCH_DTYPES.values())
 
 _process = os.getpid()
@@ -39,7 +43,8 @@ def gather_rows(
     """Write ``source[positions]`` to `out`.
 
     Uses as many threads as torch may (`torch.set_num_threads`), those of the loader where it
-    lends some (one where the batch is small), or torch's own, whichever were quicker lately.
+    lends some (one where the batch is small), or torch's own, whichever were quicker lately. Batches
+    that no cache holds are written past it, by threads of the loader, where that was compiled.
     Torch's are two to four times as quick on cores of their own, as they need not wait for the
     interpreter. But they spin while they wait for each other: where a core is taken by somebody
     else, a batch of a megabyte takes ten times as long.
@@ -56,17 +61,34 @@ def gather_rows(
         IndexError: If a position is outside of `source`.
     """
     num_threads = torch.get_num_threads()
-    if num_threads == 1 or out.numel() <= SERIAL_ELEMENTS or not source.is_contiguous():
+    if out.numel() <= SERIAL_ELEMENTS:
+        return _select(source, positions, out)
+    if not source.is_contiguous():
+        if num_threads > 1:
+            end_teams_before_forks()
+        return _select(source, positions, out)
+    past = _past_cache_for(out)
+    if num_threads == 1 and past is None:
         return _select(source, positions, out)
     crew = current_crew()
     part_bytes = PART_BYTES if crew is None else CREW_PART_BYTES
     num_parts = min(num_threads, out.nbytes // part_bytes, len(positions)) or 1
+    if past is not None:
+        _gather_past_cache(source, positions, out, past, num_parts)
+        return out
     may_share = out.nbytes >= SHARED_BYTES and os.getpid() == _process
     if crew is not None and may_share:
         _gather_quickly(source, positions, out, crew, num_parts)
     else:
         _gather_by_crew(source, positions, out, num_parts)
     return out
+
+
+def _past_cache_for(out: torch.Tensor) -> PastCache | None:
+    past, num_rows = past_cache(), len(out)
+    if past is None or out.nbytes < UNCACHED_BYTES:
+        return None
+    return past if past.suits(num_rows, out.nbytes // num_rows, out.data_ptr()) else None
 
 
 def _gather_quickly(
@@ -127,8 +149,7 @@ def _select(
 def _gather_by_crew(
     source: torch.Tensor, positions: npt.NDArray[np.int64], out: torch.Tensor, num_parts: int
 ) -> None:
-    if positions.min() < 0 or positions.max() >= len(source):
-        _select(source, positions, out)  # which raises
+    _check(positions, source)
     rows, target = _as_array(source), _as_array(out)
 
     def copy(start: int, stop: int) -> None:
@@ -136,6 +157,32 @@ def _gather_by_crew(
         np.take(rows, positions[start:stop], axis=0, out=target[start:stop], mode="clip")
 
     share_out(len(positions), num_parts, copy)
+
+
+def _gather_past_cache(
+    source: torch.Tensor,
+    positions: npt.NDArray[np.int64],
+    out: torch.Tensor,
+    past: PastCache,
+    num_parts: int,
+) -> None:
+    _check(positions, source)
+    row_bytes = out.nbytes // len(out)
+    addresses = (source.data_ptr() + row_bytes * positions).tolist()
+    target = out.data_ptr()
+
+    def copy(start: int, stop: int) -> None:
+        past.copy_rows(addresses[start:stop], row_bytes, target + start * row_bytes)
+
+    share_out(len(positions), num_parts, copy)
+
+
+def _check(positions: npt.NDArray[np.int64], source: torch.Tensor) -> None:
+    if positions.min() < 0 or positions.max() >= len(source):
+        raise IndexError(
+            f"positions from {positions.min()} to {positions.max()} of {len(source)} rows: expected "
+            f"0 to {len(source) - 1}."
+        )
 
 
 def _as_array(tensor: torch.Tensor) -> npt.NDArray[Any]:
