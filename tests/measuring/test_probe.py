@@ -4,7 +4,7 @@ import time
 import traceback
 
 import pytest
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, get_worker_info
 
 from fastloader import FastLoader
 from fastloader.machine._busy_clock import ThreadTime
@@ -59,3 +59,29 @@ def test_samples_are_read_in_workers_of_the_loaders_own_kind():
     torchs = probe(DataLoader(dataset, 2, num_workers=1), 0.2)
 
     assert torchs.median_seconds < 0.1 <= ours.median_seconds + 0.01
+
+
+def keep_first_half(_number):
+    dataset = get_worker_info().dataset
+    dataset.items = dataset.items[: len(dataset.items) // 2]
+
+
+class Items:
+    def __init__(self):
+        self.items = range(8)
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        assert get_worker_info().dataset is self
+        assert len(self.items) == 4
+        return self.items[index]
+
+
+@pytest.mark.multiprocess
+@pytest.mark.parametrize("kind", [FastLoader, DataLoader])
+def test_the_callers_code_finds_its_own_dataset_in_the_worker(kind):
+    loader = kind(Items(), 2, num_workers=1, worker_init_fn=keep_first_half)
+
+    assert len(probe(loader, 0.1).sample_seconds) > 1

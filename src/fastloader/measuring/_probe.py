@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
-from torch.utils.data import DataLoader, IterableDataset, default_collate
+from torch.utils.data import DataLoader, IterableDataset, default_collate, get_worker_info
 
 from fastloader._loader import FastLoader
 from fastloader.datasets._batched import as_batched
@@ -132,7 +132,7 @@ def _parts(loader: DataLoader[Any], subject: "_ProbedDataset") -> Generator[_Par
         num_workers=1,
         prefetch_factor=1,
         collate_fn=_as_it_is,
-        worker_init_fn=loader.worker_init_fn,
+        worker_init_fn=partial(_begin_worker, loader.worker_init_fn),
         multiprocessing_context=loader.multiprocessing_context,
         **options,
     )
@@ -148,6 +148,15 @@ def _as_it_is(part: _Part) -> _Part:
     return part
 
 
+def _begin_worker(worker_init_fn: Callable[[int], object] | None, number: int) -> None:
+    """Let the code of the caller find its own dataset in `get_worker_info`, to split it for instance."""
+    info: Any = get_worker_info()
+    # Which refuses to be changed otherwise.
+    object.__setattr__(info, "dataset", info.dataset.probed)
+    if worker_init_fn is not None:
+        worker_init_fn(number)
+
+
 class _ProbedDataset:
     """A dataset whose samples are batches of another one, timed and thrown away.
 
@@ -155,17 +164,17 @@ class _ProbedDataset:
     """
 
     def __init__(self, loader: DataLoader[Any]) -> None:
-        self._dataset = loader.dataset
+        self.probed = loader.dataset
         self._collate_fn = loader.collate_fn
         self._transform = getattr(loader, "batch_transform", None)
         self._has_batches = loader.batch_sampler is not None
         size = getattr(loader.batch_sampler, "batch_size", None) or loader.batch_size or 1
         self.batch_size = size if self._has_batches else 1
-        self._is_iterable = isinstance(self._dataset, IterableDataset)
+        self._is_iterable = isinstance(self.probed, IterableDataset)
         self._iterator: Iterator[Any] | None = None
         is_fast = isinstance(loader, FastLoader) and loader.collate_fn is default_collate
-        self._batched = as_batched(self._dataset) if is_fast and self._has_batches else None
-        dataset: Any = self._dataset
+        self._batched = as_batched(self.probed) if is_fast and self._has_batches else None
+        dataset: Any = self.probed
         self._length = MOST_SAMPLES if self._is_iterable else min(MOST_SAMPLES, len(dataset))
         # Spread over the dataset, whose parts may differ.
         whole = self._length if self._is_iterable else len(dataset)
@@ -210,7 +219,7 @@ class _ProbedDataset:
         return samples, times, None
 
     def _read(self, index: int) -> Any:
-        dataset: Any = self._dataset
+        dataset: Any = self.probed
         if not self._is_iterable:
             return dataset[index]
         if self._iterator is None:
