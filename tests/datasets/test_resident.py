@@ -170,6 +170,17 @@ def test_data_that_is_too_large_for_the_device_is_refused(monkeypatch):
         make_resident(as_batched(TensorDataset(tensors(200, 4))), torch.device("meta"))
 
 
+def test_a_device_whose_memory_others_take_meanwhile_is_said_to_have_none(monkeypatch):
+    def refuse(*_arguments, **_options):
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    data = as_batched(TensorDataset(tensors(200, 4)))
+    monkeypatch.setattr(torch.Tensor, "to", refuse)
+
+    with pytest.raises(NotResidentError, match="cpu has no memory for it at the moment"):
+        make_resident(data, CPU)
+
+
 @pytest.mark.parametrize("outside", [12, -13])
 def test_an_index_outside_is_an_error(outside):
     with pytest.raises(IndexError, match="12 samples"):

@@ -185,7 +185,10 @@ def _shared_columns(batched: BatchedDataset, device: torch.device) -> _Columns:
     key = (fingerprint(copied_parts(batched)), device)
     columns = _known.get(key)
     if columns is None:
-        columns = _known[key] = _Columns(batched, device)
+        try:
+            columns = _known[key] = _Columns(batched, device)
+        except torch.OutOfMemoryError as error:  # others took it meanwhile, or it is in pieces
+            raise NotResidentError(f"{device} has no memory for it at the moment") from error
     return columns
 
 
