@@ -81,3 +81,29 @@ def test_the_garbage_collector_may_close_it_in_its_own_thread(pinned_by, monkeyp
         time.sleep(0.001)
 
     assert not errors
+
+
+@pytest.mark.parametrize("num_before", range(8))
+def test_what_interrupts_the_look_for_more_loses_no_batch(pinned_by, num_before):
+    class Interrupted(Source):
+        num_looks = 0
+
+        def next_if_ready(self):
+            self.num_looks += 1
+            if self.num_looks == num_before + 1:
+                raise KeyboardInterrupt
+            return super().next_if_ready()
+
+    stream = PinnedStream(Interrupted(6))
+
+    found = []
+    while True:
+        try:
+            found.append(next(stream).item())
+        except KeyboardInterrupt:
+            continue
+        except StopIteration:
+            break
+    stream.close()
+
+    assert found == list(range(6))

@@ -36,17 +36,16 @@ class PinnedStream:
 
     def __next__(self) -> Batch:
         """Return the next batch; StopIteration at the end."""
-        self._fill()
+        self._fill(AHEAD)
         if not self._waiting:
             self._waiting.append(self._executor.submit(self._pin, next(self._source)))
         self._waiting[0].exception()  # waits: what interrupts this loses no batch
-        batch = self._waiting.popleft().result()
-        self._fill()
-        return batch
+        self._fill(AHEAD + 1)
+        return self._waiting.popleft().result()
 
     def next_if_ready(self) -> list[Batch]:
         """Return the next batch in a list if it is pinned already."""
-        self._fill()
+        self._fill(AHEAD)
         if self._waiting and self._waiting[0].done():
             return [self._waiting.popleft().result()]
         return []
@@ -68,9 +67,10 @@ class PinnedStream:
         self._waiting.clear()
         self._source.close()
 
-    def _fill(self) -> None:
+    def _fill(self, count: int) -> None:
+        """Have batches that are there pinned, until there are so many."""
         try:
-            while len(self._waiting) < AHEAD:
+            while len(self._waiting) < count:
                 if not (ready := self._source.next_if_ready()):
                     return
                 self._waiting.append(self._executor.submit(self._pin, ready.pop()))
