@@ -39,6 +39,7 @@ COMPUTING = [
     GaussianBlur(),
     GaussianBlur((0.0, 9.0)),
 ]
+WIDE = [GaussianBlur(63.0), GaussianBlur((0.0, 100.0))]
 COMPUTED = [
     torch.uint8, torch.int8, torch.uint16, torch.int16, torch.uint32, torch.int32, torch.uint64,
     torch.int64, torch.float32, torch.float64,
@@ -122,7 +123,7 @@ def test_pixels_are_moved_as_by_numpy(transform, dtype, shape, seed, in_place, l
     assert_as_numpy(transform, images_of(shape, dtype, seed), in_place=in_place, labels=labels)
 
 
-@pytest.mark.parametrize("transform", COMPUTING, ids=repr)
+@pytest.mark.parametrize("transform", [*COMPUTING, *WIDE], ids=repr)
 @few
 @given(
     dtype=st.sampled_from(COMPUTED),

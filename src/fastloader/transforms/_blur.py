@@ -19,6 +19,7 @@ __all__ = ["GaussianBlur"]
 
 _BLOCK_VALUES = 131_072  # fewer, and calls take longer than what the cache saves
 _LINE_VALUES = 16_384  # of an image, summed at once: they stay in the innermost cache
+_WIDEST_COMPILED = 64.0  # standard deviations; the kernel pads rows and columns at once
 _TRUNCATE = 4.0  # standard deviations, as in scipy.ndimage.gaussian_filter
 
 
@@ -67,6 +68,9 @@ class GaussianBlur(BlockwiseTransform):
         height, width = images.shape[2:]
         if min(height, width) == 1 or height * width % _LINE_VALUES == 1:
             return None  # a line of one pixel, or a single row: NumPy adds in another order
+        highest = self.sigma[1] if isinstance(self.sigma, tuple | list) else self.sigma
+        if highest > _WIDEST_COMPILED:
+            return None
         sigma, radii = self._widths(draws)
         weights = np.zeros((len(draws), 2 * radii.max(initial=0) + 1), as_native(images).dtype)
         for radius in set(radii.tolist()):
