@@ -62,7 +62,7 @@ kernels:  ## The compiled part in place, without installing; a failure is shown 
 	@$(VENV)/bin/python setup.py --quiet build_ext --inplace --force
 
 wheel: $(VENV)/dev.stamp  ## Build the wheel and use it without the sources
-	@rm -rf dist $(VENV)/wheel && $(RUN) build --quiet --wheel
+	@rm -rf build dist $(VENV)/wheel && $(RUN) build --quiet --wheel
 	@$(RUN) pip install --quiet --no-deps --target $(VENV)/wheel dist/*.whl
 	@cd $(VENV)/wheel && PYTHONPATH=. ../bin/python -c "import fastloader; \
 	  assert '/wheel/' in fastloader.__file__, fastloader.__file__"
