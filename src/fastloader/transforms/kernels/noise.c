@@ -2,8 +2,6 @@
 
 #include "kernels.h"
 
-#include <string.h>
-
 enum { CHUNK = 256 }; /* pixels, which stay in the innermost cache */
 
 #define STEP UINT64_C(0x9E3779B97F4A7C15)
@@ -25,43 +23,56 @@ FOR_EACH_CPU static void draw_normal(float *restrict numbers, uint64_t first,
     for (size_t i = 0; i < CHUNK; i++) numbers[i] = quantiles[sixteens[i]];
 }
 
-#define ADD(real)                                                                               \
-    FOR_EACH_CPU static void add_##real(real *restrict values, const float *restrict numbers,   \
+#define NOISE(real)                                                                             \
+    typedef real any_##real __attribute__((aligned(1), may_alias)); /* wherever it lies */      \
+                                                                                                \
+    FOR_EACH_CPU static void add_##real(any_##real *out, const any_##real *values,              \
+                                        const float *restrict numbers, size_t count,            \
                                         real factor, real low, real high) {                     \
-        for (size_t i = 0; i < CHUNK; i++) {                                                    \
+        _Pragma("GCC ivdep") /* `out` is `values` or apart from them */                         \
+        for (size_t i = 0; i < count; i++) {                                                    \
             real value = (real)numbers[i] * factor + values[i];                                 \
             value = value < low ? low : value;                                                  \
-            values[i] = value > high ? high : value;                                            \
+            out[i] = value > high ? high : value;                                               \
+        }                                                                                       \
+    }                                                                                           \
+                                                                                                \
+    static void add_noise_##real(char *out, const char *images, const PixelType *type,          \
+                                 size_t count, size_t size, const uint64_t *keys,               \
+                                 const real *factors, const float *quantiles, real low,         \
+                                 real high) {                                                   \
+        float numbers[CHUNK];                                                                   \
+        real values[CHUNK];                                                                     \
+        for (size_t image = 0; image < count; image++) {                                        \
+            uint64_t first = keys[image];                                                       \
+            for (size_t start = 0; start < size; start += CHUNK, first += CHUNK / 4 * STEP) {   \
+                size_t num = size - start < CHUNK ? size - start : CHUNK;                       \
+                const char *from = images + (image * size + start) * type->itemsize;            \
+                char *to = out + (image * size + start) * type->itemsize;                       \
+                ask_for(from, num * type->itemsize);                                            \
+                ask_for(to, num * type->itemsize);                                              \
+                draw_normal(numbers, first, quantiles);                                         \
+                if (type->kind == 'f') {                                                        \
+                    add_##real((any_##real *)to, (const any_##real *)from, numbers, num,        \
+                               factors[image], low, high);                                      \
+                } else {                                                                        \
+                    type->load(from, values, num);                                              \
+                    add_##real(values, values, numbers, num, factors[image], low, high);        \
+                    type->store(values, to, num);                                               \
+                }                                                                               \
+            }                                                                                   \
         }                                                                                       \
     }
 
-ADD(float)
-ADD(double)
+NOISE(float)
+NOISE(double)
 
 void add_noise(char *out, const char *images, const PixelType *type, size_t count, size_t size,
                const uint64_t *keys, const void *factors, const float *quantiles, Limits limits) {
-    float numbers[CHUNK];
-    union {
-        float narrow[CHUNK];
-        double wide[CHUNK];
-    } values;
-    memset(&values, 0, sizeof values);
-    for (size_t image = 0; image < count; image++) {
-        uint64_t first = keys[image];
-        for (size_t start = 0; start < size; start += CHUNK, first += CHUNK / 4 * STEP) {
-            size_t num = size - start < CHUNK ? size - start : CHUNK;
-            size_t place = (image * size + start) * type->itemsize;
-            ask_for(images + place, num * type->itemsize);
-            ask_for(out + place, num * type->itemsize);
-            draw_normal(numbers, first, quantiles);
-            type->load(images + place, &values, num);
-            if (type->is_wide)
-                add_double(values.wide, numbers, ((const double *)factors)[image], limits.low,
-                           limits.high);
-            else
-                add_float(values.narrow, numbers, ((const float *)factors)[image],
-                          (float)limits.low, (float)limits.high);
-            type->store(&values, out + place, num);
-        }
-    }
+    if (type->is_wide)
+        add_noise_double(out, images, type, count, size, keys, factors, quantiles, limits.low,
+                         limits.high);
+    else
+        add_noise_float(out, images, type, count, size, keys, factors, quantiles,
+                        (float)limits.low, (float)limits.high);
 }
