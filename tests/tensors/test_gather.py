@@ -1,5 +1,6 @@
 """Rows gathered by several threads are those that one would gather."""
 
+import contextlib
 import ctypes
 
 import numpy as np
@@ -159,3 +160,29 @@ def test_nothing_outside_is_read_past_the_cache(bad, past):
             source, positions, torch.empty((len(positions), LEAST_ROW_BYTES), dtype=torch.uint8)
         )
     assert past.seen == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda source, out: (torch.view_as_complex(source.view(40, -1, 2)).conj(), None),
+        lambda source, out: (torch._neg_view(source), None),
+        lambda source, out: (source[:, :64].contiguous(), out),
+        lambda source, out: (source.double(), out),
+        lambda source, out: (source, out[:-1]),
+    ],
+    ids=["conjugate", "negative", "shorter rows", "other dtype", "fewer rows"],
+)
+def test_addresses_alone_are_told_only_of_rows_that_lie_there_as_they_are(change, past):
+    source = torch.rand(40, LEAST_ROW_BYTES // 4)
+    positions = np.arange(2 * UNCACHED_BYTES // LEAST_ROW_BYTES) % 40
+    whole = torch.full((len(positions) + 1, source.shape[1]), 2.0)
+    source, out = change(source, whole[:-1])
+    if out is None:
+        out = torch.empty((len(positions), *source.shape[1:]), dtype=source.dtype)
+
+    with contextlib.suppress(RuntimeError, TypeError, ValueError):
+        assert torch.equal(gather_rows(source, positions, out), source[positions])
+
+    assert past.seen == []
+    assert (whole[-1] == 2).all()

@@ -67,7 +67,7 @@ def gather_rows(
         if num_threads > 1:
             end_teams_before_forks()
         return _select(source, positions, out)
-    past = _past_cache_for(out)
+    past = _past_cache_for(source, len(positions), out)
     if num_threads == 1 and past is None:
         return _select(source, positions, out)
     crew = current_crew()
@@ -84,11 +84,18 @@ def gather_rows(
     return out
 
 
-def _past_cache_for(out: torch.Tensor) -> PastCache | None:
-    past, num_rows = past_cache(), len(out)
+def _past_cache_for(source: torch.Tensor, num_rows: int, out: torch.Tensor) -> PastCache | None:
+    past = past_cache()
     if past is None or out.nbytes < UNCACHED_BYTES:
         return None
-    return past if past.suits(num_rows, out.nbytes // num_rows, out.data_ptr()) else None
+    # It gets addresses alone: what does not fit, or is not what lies in memory, is left to torch.
+    are_same_bytes = (
+        out.dtype is source.dtype
+        and out.shape == (num_rows, *source.shape[1:])
+        and not (source.is_conj() or source.is_neg())
+    )
+    suits = are_same_bytes and past.suits(num_rows, out.nbytes // num_rows, out.data_ptr())
+    return past if suits else None
 
 
 def _gather_quickly(
