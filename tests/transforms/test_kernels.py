@@ -232,6 +232,11 @@ def test_arguments_that_fit_are_taken(name):
     call(name)
 
 
+@pytest.mark.parametrize("name", ["reorient", "cut", "add_noise", "blur"])
+def test_images_may_be_read_only(name):
+    call(name, images=READ_ONLY)
+
+
 TAKEN = {
     "reorient": {"out", "images", "ways"},
     "cut": {"out", "images", "tops", "lefts", "fill"},

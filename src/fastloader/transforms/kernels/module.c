@@ -46,10 +46,10 @@ static Py_buffer *take(Buffers *buffers, PyObject *object, const char *name, int
     return view;
 }
 
-/* Take numbers of a type, one for each image where `count` is not negative. */
+/* Take `count` numbers of a type. */
 static const void *take_numbers(Buffers *buffers, PyObject *object, const char *name, char kind,
-                                size_t itemsize, Py_ssize_t count, int flags) {
-    Py_buffer *view = take(buffers, object, name, 1, flags | PyBUF_C_CONTIGUOUS);
+                                size_t itemsize, Py_ssize_t count) {
+    Py_buffer *view = take(buffers, object, name, 1, PyBUF_C_CONTIGUOUS);
     if (view == NULL) return NULL;
     if (kind_of(view) != kind || (size_t)view->itemsize != itemsize || !is_aligned(view)) {
         PyErr_Format(PyExc_TypeError, "%s must be aligned numbers of kind %c and %zu bytes.", name,
@@ -178,9 +178,10 @@ static PyObject *py_reorient(PyObject *module, PyObject *arguments) {
     Buffers buffers = {.num = 0};
     Images out, images;
     PyObject *result = NULL;
-    if (!take_images(&buffers, out_object, images_object, PyBUF_STRIDED, true, true, &out, &images))
+    if (!take_images(&buffers, out_object, images_object, PyBUF_STRIDED_RO, true, true, &out,
+                     &images))
         goto done;
-    const uint8_t *ways = take_numbers(&buffers, ways_object, "ways", 'u', 1, out.shape[0], 0);
+    const uint8_t *ways = take_numbers(&buffers, ways_object, "ways", 'u', 1, out.shape[0]);
     if (ways == NULL) goto done;
     for (ptrdiff_t i = 0; i < out.shape[0]; i++) {
         if (ways[i] > 7 || (ways[i] & TRANSPOSED && out.shape[2] != out.shape[3])) {
@@ -215,13 +216,13 @@ static PyObject *py_cut(PyObject *module, PyObject *arguments) {
     Buffers buffers = {.num = 0};
     Images out, images;
     PyObject *result = NULL;
-    if (!take_images(&buffers, out_object, images_object, PyBUF_STRIDED, false, false, &out,
+    if (!take_images(&buffers, out_object, images_object, PyBUF_STRIDED_RO, false, false, &out,
                      &images))
         goto done;
     const Py_ssize_t count = out.shape[0];
-    const int64_t *tops = take_numbers(&buffers, tops_object, "tops", 'i', 8, count, 0);
+    const int64_t *tops = take_numbers(&buffers, tops_object, "tops", 'i', 8, count);
     if (tops == NULL) goto done;
-    const int64_t *lefts = take_numbers(&buffers, lefts_object, "lefts", 'i', 8, count, 0);
+    const int64_t *lefts = take_numbers(&buffers, lefts_object, "lefts", 'i', 8, count);
     if (lefts == NULL) goto done;
     const int64_t most = INT64_MAX / 2; /* sums with sizes must not overflow */
     if (!check_range("tops", tops, count, -most, most) ||
@@ -263,12 +264,12 @@ static PyObject *py_add_noise(PyObject *module, PyObject *arguments) {
     const PixelType *type = pixel_type_of(&buffers.views[0]);
     if (type == NULL) goto done;
     const Py_ssize_t count = out.shape[0];
-    const uint64_t *keys = take_numbers(&buffers, keys_object, "keys", 'u', 8, count, 0);
+    const uint64_t *keys = take_numbers(&buffers, keys_object, "keys", 'u', 8, count);
     if (keys == NULL) goto done;
     const void *factors =
-        take_numbers(&buffers, factors_object, "factors", 'f', value_size(type), count, 0);
+        take_numbers(&buffers, factors_object, "factors", 'f', value_size(type), count);
     if (factors == NULL) goto done;
-    const float *quantiles = take_numbers(&buffers, quantiles_object, "quantiles", 'f', 4, 65536, 0);
+    const float *quantiles = take_numbers(&buffers, quantiles_object, "quantiles", 'f', 4, 65536);
     if (quantiles == NULL) goto done;
     Py_BEGIN_ALLOW_THREADS
     add_noise(out.data, images.data, type, (size_t)count, size_of(&out), keys, factors, quantiles,
@@ -300,7 +301,7 @@ static PyObject *py_blur(PyObject *module, PyObject *arguments) {
         goto done;
     const PixelType *type = pixel_type_of(&buffers.views[0]);
     if (type == NULL) goto done;
-    const int64_t *radii = take_numbers(&buffers, radii_object, "radii", 'i', 8, out.shape[0], 0);
+    const int64_t *radii = take_numbers(&buffers, radii_object, "radii", 'i', 8, out.shape[0]);
     if (radii == NULL) goto done;
     Py_buffer *weights = take(&buffers, weights_object, "weights", 2, PyBUF_C_CONTIGUOUS);
     if (weights == NULL) goto done;
