@@ -286,9 +286,8 @@ class ArrivalStream:
         self._device = device
         self._go_on = go_on
         self._module = torch.get_device_module(device)
-        self._in_hand: deque[Copy] = (
-            deque()
-        )  # one at most, so that what interrupts this loses none
+        # One at most, so that what interrupts this loses none.
+        self._in_hand: deque[Copy] = deque()
 
     def __next__(self) -> Batch:
         """Return the next batch, on the device; StopIteration at the end."""
