@@ -207,9 +207,10 @@ class Arena:
         """Return a slot that its user can spare: one that is known to whoever wants it, or the oldest."""
         spare = [free for free in self._free.values() if len(free) >= FEWEST_SPARE]
         for free in spare:
-            for slot in tuple(free):
+            for number in range(len(free)):  # others may come back meanwhile
+                slot = free[number]
                 if user in slot.users:
-                    free.remove(slot)
+                    del free[number]
                     return slot
         return max(spare, key=len).popleft() if spare else None
 
