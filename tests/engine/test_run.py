@@ -464,6 +464,26 @@ def test_a_killed_worker_is_started_anew_and_nothing_is_lost(open_pool, tmp_path
     assert labels_of(batches) == list(range(64))
 
 
+def test_a_worker_that_cannot_be_started_anew_takes_nothing_from_other_pools(
+    open_pool, monkeypatch
+):
+    def fail(number):
+        raise BlockingIOError(f"no process for {number}")
+
+    pool = open_pool(Deadly(64, deadly_index=9))
+    monkeypatch.setattr(pool, "_start", fail)
+    with pytest.raises(BlockingIOError):
+        batches_of(start(pool, in_fours(64), restarts_workers=True))
+    # Some of their descriptors have the numbers that are free now.
+    others = [open_pool(Images(64)) for _ in range(3)]
+
+    pool.close()
+
+    for member in (member for other in others for member in other._members):
+        for descriptor in (*member.descriptors, member.sentinel):
+            os.fstat(descriptor)
+
+
 def test_a_worker_without_descriptors_tells_so_and_what_to_do(open_pool):
     run = start(open_pool(Hoarding(64), num_workers=1), in_fours(64))
 

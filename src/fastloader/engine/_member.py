@@ -129,7 +129,10 @@ class Member:
         process._children.discard(self.process)  # type: ignore[attr-defined]  # noqa: SLF001
 
     def release(self) -> None:
-        """Close what the process was spoken to and watched by, at its end; harmless when repeated."""
+        """Close what the process was spoken to and watched by, at its end.
+
+        Once: afterwards the numbers of its descriptors may be those of other members.
+        """
         if self.sentinel >= 0:  # else it was interrupted at its start, and may live
             # Multiprocessing keeps it where SIGCHLD is ignored, as nobody can wait for it then.
             self.disown()

@@ -240,8 +240,9 @@ class WorkerPool:
 
     def restart(self, worker: int) -> None:
         """Put a new process in the place of a dead one."""
-        self._members[worker].release()
+        dead = self._members[worker]
         self._members[worker] = self._start(worker)
+        dead.release()  # if the start failed, `close` does
         self.send(worker, self.live_state)
 
     def stack_of(self, worker: int) -> str:
