@@ -17,6 +17,7 @@ from fastloader.machine._machine import (
     read_shared_bytes,
     read_total_bytes,
 )
+from fastloader.shm._past_cache import past_cache
 from fastloader.transforms._compiled import kernels
 
 __all__ = ["MachineFinding", "MachineReport", "check_machine"]
@@ -94,7 +95,7 @@ def check_machine() -> MachineReport:
         _check_accelerator(machine.accelerator, torch.version.cuda, _has_nvidia_driver()),
         _check_cache_folder(default_cache_folder()),
         *_check_environment(os.environ),
-        _check_kernels(has_kernels=kernels is not None),
+        _check_kernels(has_kernels=kernels is not None and past_cache() is not None),
         *_check_extras(),
     ))
 
@@ -239,11 +240,14 @@ def _check_environment(environment: Mapping[str, str]) -> Iterator[MachineFindin
 
 def _check_kernels(*, has_kernels: bool) -> MachineFinding:
     if has_kernels:
-        return MachineFinding("kernels", "ok", "transforms of batches are compiled")
+        return MachineFinding(
+            "kernels", "ok", "transforms of batches and copies of large ones are compiled"
+        )
     return MachineFinding(
         "kernels",
         "note",
-        "transforms of batches run in NumPy: same results, some of them at a third of the rate",
+        "transforms and large batches are left to NumPy and torch: same results, some of them "
+        "at a third of the rate",
         "install again where there is a C compiler and Python.h, and leave FASTLOADER_KERNELS unset",
     )
 
