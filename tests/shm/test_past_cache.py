@@ -1,11 +1,10 @@
 """Bytes that are copied past the cache are the same, and no others are touched."""
 
-import importlib
-
 import numpy as np
 import pytest
 import torch
 
+from fastloader.shm import _past_cache
 from fastloader.shm._past_cache import PastCache, past_cache
 
 
@@ -66,16 +65,7 @@ def test_only_large_whole_lines_are_copied_that_way(num_rows, row_bytes, target,
     assert PastCache.suits(num_rows, row_bytes, target) is expected
 
 
-def test_there_is_none_where_it_was_not_compiled(anew, monkeypatch):
-    def refuse(name):
-        raise ModuleNotFoundError(name)
-
-    monkeypatch.setattr(importlib, "import_module", refuse)
-
-    assert past_cache() is None
-
-
-def test_there_is_none_where_kernels_are_not_wanted(anew, monkeypatch):
-    monkeypatch.setenv("FASTLOADER_KERNELS", "0")
+def test_there_is_none_where_it_is_not_to_be_used(anew, monkeypatch):
+    monkeypatch.setattr(_past_cache, "extension_module", lambda _name: None)
 
     assert past_cache() is None

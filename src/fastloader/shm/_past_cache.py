@@ -7,12 +7,12 @@ torch offers it. So it is compiled (`_streaming.c`): on the 16 cores of an H200'
 processes that write batches came from 46 to 91 GB/s by such stores.
 """
 
-import importlib
-import os
 from collections.abc import Callable, Iterable
 from functools import cache
 
 import numpy as np
+
+from fastloader._extension_modules import extension_module
 
 __all__ = ["PastCache", "past_cache"]
 
@@ -65,11 +65,6 @@ class PastCache:
 
 @cache
 def past_cache() -> PastCache | None:
-    """Return what copies past the cache; None where that was not compiled, or ``FASTLOADER_KERNELS`` is 0."""
-    if os.environ.get("FASTLOADER_KERNELS") == "0":
-        return None
-    try:
-        module = importlib.import_module("fastloader.shm._streaming")
-    except ImportError:
-        return None
-    return PastCache(module.copy_rows)
+    """Return what copies past the cache; None where there is no `extension_module` for it."""
+    module = extension_module("fastloader.shm._streaming")
+    return None if module is None else PastCache(module.copy_rows)

@@ -1,10 +1,10 @@
 """The kernels in C, where they were built: they do what NumPy does here, to the last bit."""
 
-import importlib
-import os
 from types import ModuleType
 
 import torch
+
+from fastloader._extension_modules import extension_module
 
 __all__ = ["MOST_BYTES", "kernels", "kernels_for"]
 
@@ -12,18 +12,8 @@ MOST_BYTES = 8
 """Of a pixel that the kernels move: complex128 has more."""
 
 
-def _load() -> ModuleType | None:
-    # Optional: without a C compiler the package is installed without it.
-    if os.environ.get("FASTLOADER_KERNELS") == "0":
-        return None
-    try:
-        return importlib.import_module("fastloader.transforms._kernels")
-    except ImportError:
-        return None
-
-
-kernels = _load()
-"""The module, or None if it was not built or ``FASTLOADER_KERNELS`` is 0."""
+kernels = extension_module("fastloader.transforms._kernels")
+"""The module, or None if it is not to be used; see `extension_module`."""
 
 
 def kernels_for(*tensors: torch.Tensor) -> ModuleType | None:
