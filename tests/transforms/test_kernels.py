@@ -21,7 +21,7 @@ from fastloader.transforms import (
     _compiled,
 )
 
-kernels = _compiled.kernels
+kernels = _compiled.kernels()
 pytestmark = pytest.mark.skipif(kernels is None, reason="the kernels were not built")
 
 MOVING = [
@@ -94,7 +94,7 @@ def assert_as_numpy(transform, images, *, in_place=False, labels=False):
 
     with pytest.MonkeyPatch.context() as patch:
         compiled = change()
-        patch.setattr(_compiled, "kernels", None)
+        patch.setattr(_compiled, "kernels", lambda: None)
         expected = change()
     if images.dtype is torch.bfloat16:
         compiled, expected = compiled.view(torch.int16), expected.view(torch.int16)
@@ -314,7 +314,7 @@ def test_memory_that_is_shared_in_part_is_refused(name):
 @pytest.mark.multiprocess
 @pytest.mark.parametrize(("value", "is_used"), [("0", False), ("1", True)])
 def test_a_variable_leaves_them_out(value, is_used):
-    code = "from fastloader.transforms._compiled import kernels; print(kernels is not None)"
+    code = "from fastloader.transforms._compiled import kernels; print(kernels() is not None)"
     result = subprocess.run(
         [sys.executable, "-c", code],
         env={**os.environ, "FASTLOADER_KERNELS": value},

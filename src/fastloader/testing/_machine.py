@@ -95,7 +95,7 @@ def check_machine() -> MachineReport:
         _check_accelerator(machine.accelerator, torch.version.cuda, _has_nvidia_driver()),
         _check_cache_folder(default_cache_folder()),
         *_check_environment(os.environ),
-        _check_kernels(has_kernels=kernels is not None and past_cache() is not None),
+        _check_kernels(has_kernels=kernels() is not None and past_cache() is not None),
         *_check_extras(),
     ))
 

@@ -1,5 +1,6 @@
 """The kernels in C, where they were built: they do what NumPy does here, to the last bit."""
 
+from functools import cache
 from types import ModuleType
 
 import torch
@@ -12,13 +13,13 @@ MOST_BYTES = 8
 """Of a pixel that the kernels move: complex128 has more."""
 
 
-kernels = extension_module("fastloader.transforms._kernels")
-"""The module, or None if it is not to be used; see `extension_module`."""
+@cache
+def kernels() -> ModuleType | None:
+    """Return the module; None where there is no `extension_module` for it."""
+    return extension_module("fastloader.transforms._kernels")
 
 
 def kernels_for(*tensors: torch.Tensor) -> ModuleType | None:
     """Return the kernels if there are any, and these tensors are contiguous on the CPU."""
-    if kernels is None:
-        return None
     are_fit = all(each.device.type == "cpu" and each.is_contiguous() for each in tensors)
-    return kernels if are_fit else None
+    return kernels() if are_fit else None
