@@ -150,12 +150,18 @@ class LocalFile:
 
     def read(self, offset: int, num_bytes: int) -> bytes:
         """Return bytes from a place on; see `OpenFile`."""
-        return os.pread(self._descriptor, num_bytes, offset)
+        content = os.pread(self._descriptor, num_bytes, offset)
+        while len(content) < num_bytes:  # the system reads up to 2 GB at once
+            missing = num_bytes - len(content)
+            if not (more := os.pread(self._descriptor, missing, offset + len(content))):
+                break
+            content += more
+        return content
 
     def read_each(self, places: Sequence[Sequence[int]]) -> Iterator[bytes]:
         """Yield the bytes of several places; see `OpenFile`."""
         for offset, num_bytes in places:
-            yield os.pread(self._descriptor, num_bytes, offset)
+            yield self.read(offset, num_bytes)
 
     def read_into(self, offset: int, target: memoryview) -> None:
         """Fill memory; see `OpenFile`.

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from fastloader.errors import SourceError
-from fastloader.sources._file_tree import LocalTree, OpenFile, Stamp
+from fastloader.sources._file_tree import LocalFile, LocalTree, OpenFile, Stamp
 
 __all__ = ["ZIP_SUFFIXES", "ZipTree"]
 
@@ -72,13 +72,14 @@ class ZipTree(LocalTree):
             ValueError: If it is damaged, or compressed by another method than deflate.
         """
         entry = self._entry(inside)
-        with open(self.where, "rb", buffering=0) as file:  # noqa: PTH123 - a Path takes time
-            header = os.pread(file.fileno(), _HEADER_BYTES, entry.header_offset)
+        with open(self.where, "rb", buffering=0) as opened:  # noqa: PTH123 - a Path takes time
+            file = LocalFile(opened.fileno())
+            header = file.read(entry.header_offset, _HEADER_BYTES)
             lengths = (int.from_bytes(header[at : at + 2], "little") for at in (26, 28))
             start = entry.header_offset + _HEADER_BYTES + sum(lengths)
-            if start + entry.compress_size > os.fstat(file.fileno()).st_size:
+            if start + entry.compress_size > file.stamp()[0]:
                 raise ValueError("the archive ends too early")
-            content = os.pread(file.fileno(), entry.compress_size, start)
+            content = file.read(start, entry.compress_size)
         if entry.compress_type == zipfile.ZIP_DEFLATED:
             try:
                 content = zlib.decompressobj(-15).decompress(content, entry.file_size + 1)
