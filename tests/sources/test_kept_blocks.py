@@ -73,6 +73,22 @@ def test_blocks_go_with_their_file(monkeypatch):
     assert pickle.loads(pickle.dumps(one)).get(1) is None
 
 
+def test_what_is_counted_is_what_is_kept(monkeypatch):
+    monkeypatch.setattr(KeptBlocks, "max_bytes", 60)
+    monkeypatch.setattr(KeptBlocks, "block_bytes", 1)
+    rng = np.random.default_rng(0)
+    files = [KeptBlocks() for _ in range(4)]
+
+    for number in rng.integers(0, 4, 2000).tolist():
+        files[number].put(int(rng.integers(0, 9)), "block", int(rng.integers(0, 70)))
+        if rng.random() < 0.05:
+            files[number].clear()
+        if rng.random() < 0.05:
+            files[number] = KeptBlocks()
+        if not KeptBlocks._has_gone:  # what has gone is taken off with the next
+            assert KeptBlocks._used_bytes == KeptBlocks.kept_bytes() <= 60
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="without fork")
 def test_a_forked_child_keeps_nothing_of_its_parents():
     kept = KeptBlocks()

@@ -33,11 +33,16 @@ class KeptBlocks:
         OrderedDict()
     )
     """Whose each block is, and its bytes, those that were used last at the end."""
+    _used_bytes: ClassVar[int] = 0
+    """Of all these, to be known without a look at each: there may be thousands."""
+    _has_gone: ClassVar[bool] = False
+    """Whether some of them have gone with their file."""
 
     def __init__(self) -> None:
         """Start without any."""
         self._serial = next(self._serials)
         self._blocks = _Blocks()
+        self._owner = weakref.ref(self._blocks, self._note_gone)
 
     def __reduce__(self) -> tuple[type["KeptBlocks"], tuple[()]]:
         return KeptBlocks, ()
@@ -62,26 +67,28 @@ class KeptBlocks:
             num_bytes: What its content takes, now or in the end.
         """
         with _LOCK:
-            self._used.pop((self._serial, key), None)
-            self._blocks.pop(key, None)
+            if (self._serial, key) in self._used:
+                self._let_go((self._serial, key))
             size = num_bytes + self.block_bytes
             if size > self.max_bytes:
                 return
-            self._used[self._serial, key] = weakref.ref(self._blocks), size
+            self._used[self._serial, key] = self._owner, size
             self._blocks[key] = block
-            for used, (blocks, _) in list(self._used.items()):
-                if blocks() is None:  # gone with its file
-                    del self._used[used]
-            while self.kept_bytes() > self.max_bytes:
-                (_, oldest), (blocks, _) = self._used.popitem(last=False)
-                (blocks() or _Blocks()).pop(oldest, None)
+            KeptBlocks._used_bytes += size
+            if self._has_gone:
+                KeptBlocks._has_gone = False
+                for used in [
+                    used for used, (owner, _) in self._used.items() if owner() is None
+                ]:
+                    self._let_go(used)
+            while self._used_bytes > self.max_bytes:
+                self._let_go(next(iter(self._used)))
 
     def clear(self) -> None:
         """Let go of all blocks of this file."""
         with _LOCK:
-            for key in self._blocks:
-                del self._used[self._serial, key]
-            self._blocks.clear()
+            for key in tuple(self._blocks):
+                self._let_go((self._serial, key))
 
     @classmethod
     def kept_bytes(cls) -> int:
@@ -95,6 +102,18 @@ class KeptBlocks:
             for blocks, _ in cls._used.values():
                 (blocks() or _Blocks()).clear()
             cls._used.clear()
+            cls._used_bytes = 0
+
+    @classmethod
+    def _let_go(cls, used: tuple[int, Hashable]) -> None:
+        owner, size = cls._used.pop(used)
+        cls._used_bytes -= size
+        if (blocks := owner()) is not None:
+            blocks.pop(used[1], None)  # not there if Ctrl-C came while it was put
+
+    @classmethod
+    def _note_gone(cls, _owner: "weakref.ref[_Blocks]") -> None:
+        cls._has_gone = True  # without the lock: this may be called wherever memory is freed
 
 
 _LOCK = ProcessLock(on_fork=KeptBlocks.forget_all)
