@@ -185,6 +185,13 @@ def test_a_missing_partition_is_of_the_type_of_the_others(tmp_path, values, cond
     assert numbers == source.read_column("number")[rows].tolist()
 
 
+def test_zeros_are_found_among_numbers(tmp_path):
+    # Of zeros alone the least is stated to be -0, which Arrow finds in no set.
+    path = write_part(tmp_path / "a.parquet", [0, 1], area=[0.0, 0.0])
+
+    assert open_source(path).find_rows(pc.field("area").isin([0.0, 1.0])).tolist() == [0, 1]
+
+
 @pytest.mark.parametrize("value", [str(2**63), str(-(2**63) - 1), "9" * 100])
 def test_a_partition_that_int64_cannot_hold_is_text(tmp_path, value):
     write_part(tmp_path / "key=1" / "a.parquet", [0])
@@ -199,8 +206,15 @@ def test_a_partition_that_int64_cannot_hold_is_text(tmp_path, value):
         (pc.field("area").is_nan(), [1]),
         (pc.field("area") != 1.0, [1, 2, 3]),
         (~(pc.field("area") > 1.5), [0, 1]),
+        ((pc.field("area") > 0.5) == False, [1]),  # noqa: E712
+        (pc.xor(pc.field("area") > 0.5, pc.field("number") >= 0), [1]),
+        (pc.field("area").is_null(nan_is_null=True), [1]),
+        (pc.field("area").isin([5.0, np.nan]), [1]),
+        ((pc.field("number") > 3) | pc.field("area").is_nan(), [1]),
+        (pc.field("area") > 0.5, [0, 2, 3]),
         (pc.field("s", "area").is_nan(), [1]),
     ],
+    ids=str,
 )
 @pytest.mark.parametrize("kind", [pa.float32(), pa.float64()], ids=str)
 def test_what_is_no_number_counts_in_conditions_although_in_no_statistics(

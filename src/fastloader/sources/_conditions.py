@@ -1,5 +1,6 @@
 """Which rows meet a condition, read from as few columns and row groups as possible."""
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeAlias
@@ -12,9 +13,18 @@ import pyarrow.dataset as ds
 
 from fastloader.errors import SettingsError
 
-__all__ = ["columns_of", "explaining", "matching_rows", "scan_condition"]
+__all__ = ["columns_of", "explaining", "matching_rows", "scan_condition", "statistics_suffice"]
 
 Integers: TypeAlias = npt.NDArray[np.int64]
+
+_TOLD_BY_STATISTICS = re.compile(
+    r"""\([^()!]*\ (?:[<>]=?|==)\ [^()!]*\)
+    |is_null\([^()!{}]*,\ {nan_is_null=false}\)
+    |is_valid\([^()!{}]*\)
+    |is_in\([^()!{}]*,\ {value_set=(?:large_)?string:[^()!{}]*}\)""",
+    re.VERBOSE,
+)
+_ALL_OR_ANY = re.compile(r"(?:[()]| and | or )*")
 
 
 def columns_of(condition: pc.Expression, names: Sequence[str]) -> list[str]:
@@ -27,6 +37,25 @@ def columns_of(condition: pc.Expression, names: Sequence[str]) -> list[str]:
     # Arrow does not tell what an expression refers to, but writes names as they are.
     text = str(condition)
     return [name for name in names if name in text]
+
+
+def statistics_suffice(condition: pc.Expression) -> bool:
+    """Return whether least, greatest and missing values tell where a condition is met by none.
+
+    They do not tell of NaN, the float that is no number.
+
+    Args:
+        condition: Any expression.
+
+    Returns:
+        True only if it is made of ``<``, ``<=``, ``>``, ``>=``, ``==``, ``is_null``, ``is_valid``
+        and ``isin`` of texts, each applied to columns and values, joined by ``&`` and ``|``. What
+        negates (``~``, ``!=``, ``(...) == False``) may be met by NaN alone, and so may any other
+        function; for ``isin`` of numbers Arrow tells 0 from the -0 that is the least of some zeros.
+    """
+    # Calls and what is nested have parentheses, of which the pattern takes the innermost: an
+    # operator or a function beside one remains. So text in names and values can only hide a test.
+    return _ALL_OR_ANY.fullmatch(_TOLD_BY_STATISTICS.sub("", str(condition))) is not None
 
 
 def matching_rows(table: pa.Table, condition: pc.Expression, where: str) -> Integers:

@@ -12,7 +12,12 @@ import pyarrow.compute as pc
 
 from fastloader.errors import SourceError
 from fastloader.sources._column_values import channel_names, column_values
-from fastloader.sources._conditions import columns_of, explaining, scan_condition
+from fastloader.sources._conditions import (
+    columns_of,
+    explaining,
+    scan_condition,
+    statistics_suffice,
+)
 from fastloader.sources._description import ImageDescription, described_fields, described_images
 from fastloader.sources._ome_arrow_layout import listed
 from fastloader.sources._parquet_handle import ParquetHandle
@@ -112,7 +117,8 @@ class ParquetColumns:
     def find_rows(self, condition: pc.Expression) -> Integers:
         """Return the numbers of the rows that meet a condition, ascending.
 
-        Row groups whose statistics exclude it are not read, unless floats are looked at.
+        Row groups whose statistics exclude it are not read, unless floats that are no number, of
+        which statistics do not tell, may meet it.
 
         Args:
             condition: Over `names`; where it is null, a row is left out.
@@ -135,7 +141,7 @@ class ParquetColumns:
                 is_number = isinstance(value, int) or name in self._missing_numbers
                 schema = schema.append(pa.field(name, pa.int64() if is_number else pa.string()))
             found = [np.zeros(0, np.int64)]
-            if not self._may_have_nan(leaves):
+            if statistics_suffice(condition) or not self._have_floats(leaves):
                 fragment = fragment.subset(filter=condition, schema=schema)
             for group in fragment.row_groups:
                 one = fragment.subset(row_group_ids=[group.id])
@@ -143,8 +149,7 @@ class ParquetColumns:
                 found.append(self._file.group_starts[group.id] + np.flatnonzero(is_met))
         return np.concatenate(found)
 
-    def _may_have_nan(self, leaves: Sequence[int]) -> bool:
-        """Return whether statistics may not tell of all values: those that are no number are in none."""
+    def _have_floats(self, leaves: Sequence[int]) -> bool:
         schema = self._file.open().schema
         return any(schema.column(leaf).physical_type in _FLOATS for leaf in leaves)
 
