@@ -65,6 +65,11 @@ class PastCache:
 
 @cache
 def past_cache() -> PastCache | None:
-    """Return what copies past the cache; None where there is no `extension_module` for it."""
-    module = extension_module("fastloader.shm._streaming")
-    return None if module is None else PastCache(module.copy_rows)
+    """Return what copies past the cache.
+
+    Returns:
+        None where there is no `extension_module` for it, or it was compiled for a processor whose
+        stores past the cache it does not know (other than x86 with SSE2).
+    """
+    copy = getattr(extension_module("fastloader.shm._streaming"), "copy_rows", None)
+    return None if copy is None else PastCache(copy)

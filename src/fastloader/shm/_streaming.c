@@ -3,18 +3,16 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
+#ifdef __SSE2__ /* else there is nothing in the module: a plain copy is better left to torch */
+
+#include <emmintrin.h>
 #include <stdint.h>
 #include <string.h>
-
-#ifdef __SSE2__
-#include <emmintrin.h>
-#endif
 
 enum { LINE_BYTES = 64, ALIGNMENT_BYTES = 16 };
 
 /* `bytes` are whole lines, `target` is aligned, `source` need not be. */
 static void copy_row(char *target, const char *source, size_t bytes) {
-#ifdef __SSE2__
     for (size_t i = 0; i < bytes; i += LINE_BYTES) {
         const __m128i *read = (const __m128i *)(source + i);
         __m128i *written = (__m128i *)(target + i);
@@ -27,9 +25,6 @@ static void copy_row(char *target, const char *source, size_t bytes) {
         _mm_stream_si128(written + 2, third);
         _mm_stream_si128(written + 3, fourth);
     }
-#else
-    memcpy(target, source, bytes);
-#endif
 }
 
 PyDoc_STRVAR(copy_rows_doc,
@@ -57,21 +52,26 @@ static PyObject *copy_rows(PyObject *module, PyObject *arguments) {
         return NULL;
     }
     Py_BEGIN_ALLOW_THREADS
-    const uint64_t *addresses = sources.buf;
-    const size_t count = (size_t)sources.len / sizeof(uint64_t);
+    const char *end = (const char *)sources.buf + sources.len;
     char *written = (char *)(uintptr_t)target;
-    for (size_t row = 0; row < count; row++, written += row_bytes)
-        copy_row(written, (const char *)(uintptr_t)addresses[row], (size_t)row_bytes);
-#ifdef __SSE2__
+    for (const char *next = sources.buf; next < end; next += sizeof(uint64_t)) {
+        uint64_t address; /* a buffer may begin anywhere */
+        memcpy(&address, next, sizeof address);
+        copy_row(written, (const char *)(uintptr_t)address, (size_t)row_bytes);
+        written += row_bytes;
+    }
     _mm_sfence(); /* all of it is written before anybody is told */
-#endif
     Py_END_ALLOW_THREADS
     PyBuffer_Release(&sources);
     Py_RETURN_NONE;
 }
 
+#endif
+
 static PyMethodDef METHODS[] = {
+#ifdef __SSE2__
     {"copy_rows", copy_rows, METH_VARARGS, copy_rows_doc},
+#endif
     {NULL, NULL, 0, NULL},
 };
 
