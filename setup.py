@@ -5,6 +5,7 @@ All of it is optional: without a compiler NumPy and torch do the same, more slow
 
 from pathlib import Path
 
+import numpy as np
 from setuptools import Extension, setup
 
 KERNELS = Path("src/fastloader/transforms/kernels")
@@ -15,6 +16,7 @@ setup(
             "fastloader.transforms._kernels",
             sources=sorted(map(str, KERNELS.glob("*.c"))),
             depends=[str(KERNELS / "kernels.h")],
+            include_dirs=[np.get_include()],
             # Products and sums are not to become one operation: NumPy has them as two.
             extra_compile_args=["-O3", "-ffp-contract=off"],
             optional=True,

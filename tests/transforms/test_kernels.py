@@ -17,6 +17,7 @@ from fastloader.transforms import (
     GaussianNoise,
     RandomCrop,
     RandomFlip,
+    RandomGamma,
     RandomQuarterTurn,
     _compiled,
 )
@@ -38,6 +39,10 @@ COMPUTING = [
     GaussianNoise((0.0, 5.0), clamp=(-2.0, 3.5)),
     GaussianBlur(),
     GaussianBlur((0.0, 9.0)),
+    RandomGamma((0.0, 4.0)),
+    RandomGamma(0.0),
+    RandomGamma((0.2, 3.0), value_range=(-10.0, 90.5), clamp=(-5.0, 60.0)),
+    RandomGamma((0.0, 2.0), value_range=(7.0, 7.0)),
 ]
 WIDE = [GaussianBlur(63.0), GaussianBlur((0.0, 100.0))]
 COMPUTED = [
@@ -199,6 +204,15 @@ def test_threads_may_use_them_at_once():
             assert torch.equal(one.view(torch.int16), other.view(torch.int16))
 
 
+TAKEN = {
+    "reorient": {"out", "images", "ways"},
+    "cut": {"out", "images", "tops", "lefts", "fill"},
+    "add_noise": {"out", "images", "keys", "factors", "quantiles", "low", "high"},
+    "bend": {"out", "images", "exponents", "range", "low", "log2", "exp2"},
+    "blur": {"out", "images", "radii", "weights"},
+}
+
+
 def call(name, **changed):
     """Call a kernel with arguments that fit, but for some."""
     images = np.ones((2, 3, 4, 4), np.float32)
@@ -212,6 +226,10 @@ def call(name, **changed):
         "add_noise": {
             "out": images + 1, "images": images, "keys": np.zeros(2, np.uint64),
             "factors": ones, "quantiles": np.zeros(65536, np.float32), "low": 0.0, "high": 1.0,
+        },
+        "bend": {
+            "out": images + 1, "images": images, "exponents": ones, "range": None, "low": 0.0,
+            "high": 1.0, "log2": np.log2, "exp2": np.exp2,
         },
         "blur": {
             "out": images + 1, "images": images, "radii": whole,
@@ -227,22 +245,16 @@ READ_ONLY.flags.writeable = False
 UNALIGNED = np.zeros(17, np.uint8)[1:].view(np.int64)
 
 
-@pytest.mark.parametrize("name", ["reorient", "cut", "add_noise", "blur"])
+@pytest.mark.parametrize("name", list(TAKEN))
 def test_arguments_that_fit_are_taken(name):
     call(name)
 
 
-@pytest.mark.parametrize("name", ["reorient", "cut", "add_noise", "blur"])
+@pytest.mark.parametrize("name", list(TAKEN))
 def test_images_may_be_read_only(name):
     call(name, images=READ_ONLY)
 
 
-TAKEN = {
-    "reorient": {"out", "images", "ways"},
-    "cut": {"out", "images", "tops", "lefts", "fill"},
-    "add_noise": {"out", "images", "keys", "factors", "quantiles", "low", "high"},
-    "blur": {"out", "images", "radii", "weights"},
-}
 UNFIT = [
     {"out": None},
     {"out": READ_ONLY},
@@ -273,6 +285,13 @@ UNFIT = [
     {"factors": np.ones(2)},
     {"quantiles": np.zeros(65535, np.float32)},
     {"low": "0"},
+    {"exponents": np.ones(3, np.float32)},
+    {"exponents": np.ones(2)},
+    {"range": [0.0, 1.0]},
+    {"range": (0.0,)},
+    {"log2": None},
+    {"exp2": np.add},
+    {"exp2": np.logical_not},
     {"radii": np.full(2, 2)},
     {"radii": np.full(2, -1)},
     {"weights": np.ones((2, 0), np.float32)},
@@ -302,7 +321,7 @@ def test_images_that_are_not_square_are_not_transposed():
         kernels.reorient(oblong + 1, oblong, np.full(2, 4, np.uint8))
 
 
-@pytest.mark.parametrize("name", ["reorient", "cut", "add_noise", "blur"])
+@pytest.mark.parametrize("name", list(TAKEN))
 def test_memory_that_is_shared_in_part_is_refused(name):
     memory = np.ones(2 * 3 * 4 * 4 + 1, np.float32)
     one, other = (part.reshape(2, 3, 4, 4) for part in (memory[1:], memory[:-1]))

@@ -105,6 +105,19 @@ class RandomGamma(BlockwiseTransform):
 
         return bend
 
+    def compiled_change(
+        self, kernels: ModuleType, images: torch.Tensor, draws: Draws
+    ) -> Change:
+        """Raise to a power; see `BlockwiseTransform.compiled_change`."""
+        gammas = draw_between(draws, self.gamma).astype(as_native(images).dtype)
+        value_range = None if self.value_range is None else tuple(self.value_range)
+
+        def bend(part: slice, images: torch.Tensor, out: torch.Tensor) -> None:
+            arrays = out.numpy(), images.numpy(), gammas[part]
+            kernels.bend(*arrays, value_range, *_limits(self.clamp), np.log2, np.exp2)
+
+        return bend
+
 
 @dataclass(frozen=True)
 class GaussianNoise(BlockwiseTransform):
@@ -153,24 +166,26 @@ class GaussianNoise(BlockwiseTransform):
 def _bend(images: Any, gammas: Any, out: Any, value_range: tuple[float, float] | None) -> None:
     """Write the bent images, tensors or arrays, to `out`: both have the operations used here."""
     library = _library_of(images)
-    if value_range is None:
-        planes = images.reshape(len(images), -1)
-        low = library.amin(planes, 1).reshape(-1, 1, 1, 1)
-        extent = library.amax(planes, 1).reshape(-1, 1, 1, 1) - low
-        # A constant image has no extent; it stays as it is with any other one.
-        extent[extent == 0] = 1
-    else:
-        low, extent = value_range[0], value_range[1] - value_range[0] or 1.0
-    library.subtract(images, low, out=out)
-    out /= extent
-    if value_range is None:  # nothing lies below the range
-        _raise(out, gammas)
-    else:
-        magnitudes = abs(out)
-        _raise(magnitudes, gammas)
-        library.copysign(magnitudes, out, out=out)
-    out *= extent
-    out += low
+    # As silent as the kernels, where images hold infinity or NaN, and at the logarithm of 0.
+    with np.errstate(all="ignore"):
+        if value_range is None:
+            planes = images.reshape(len(images), -1)
+            low = library.amin(planes, 1).reshape(-1, 1, 1, 1)
+            extent = library.amax(planes, 1).reshape(-1, 1, 1, 1) - low
+            # A constant image has no extent; it stays as it is with any other one.
+            extent[extent == 0] = 1
+        else:
+            low, extent = value_range[0], value_range[1] - value_range[0] or 1.0
+        library.subtract(images, low, out=out)
+        out /= extent
+        if value_range is None:  # nothing lies below the range
+            _raise(out, gammas)
+        else:
+            magnitudes = abs(out)
+            _raise(magnitudes, gammas)
+            library.copysign(magnitudes, out, out=out)
+        out *= extent
+        out += low
 
 
 def _raise(values: Any, exponents: Any) -> None:
@@ -181,9 +196,8 @@ def _raise(values: Any, exponents: Any) -> None:
     # The last bit of a power depends on where in the array it is computed (torch), or on the
     # strides of the exponent (NumPy). That of NumPy's logarithm does not, and both ways are
     # exact at 0 and 1.
-    with np.errstate(divide="ignore", invalid="ignore"):  # the logarithm of 0, times 0
-        np.log2(values, out=values)
-        values *= exponents
+    np.log2(values, out=values)
+    values *= exponents
     np.exp2(values, out=values)
     values[exponents.reshape(-1) == 0] = 1
 

@@ -72,6 +72,18 @@ typedef struct {
 void add_noise(char *out, const char *images, const PixelType *type, size_t count, size_t size,
                const uint64_t *keys, const void *factors, const float *quantiles, Limits limits);
 
+/* A loop of NumPy: reads `count` numbers from the first address and writes to the second. */
+typedef struct {
+    void (*run)(char **both, const ptrdiff_t *count, const ptrdiff_t *strides, void *data);
+    void *data;
+} Loop;
+
+/* gamma.c: `exponents` are float or double, at least 0. `range` has the values that stay as they
+   are; NULL: the least and greatest of each image. `loops` are those of log2 and exp2, for the type
+   to compute with. */
+void bend(char *out, const char *images, const PixelType *type, size_t count, size_t size,
+          const void *exponents, const Limits *range, Limits limits, const Loop loops[2]);
+
 /* blur.c: `weights` are float or double, `most_taps` for each image, of which the first
    2 * radius + 1 count. `out` is other memory. Returns false if there is no memory. */
 bool blur(char *out, const Images *images, const PixelType *type, const int64_t *radii,

@@ -4,6 +4,10 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
+#define NPY_NO_DEPRECATED_API NPY_1_7_API_VERSION
+#include <numpy/arrayobject.h>
+#include <numpy/ufuncobject.h>
+
 #include "kernels.h"
 
 #include <math.h>
@@ -281,6 +285,70 @@ done:
     return result;
 }
 
+/* Find the loop of a ufunc of NumPy for float or double. False with an exception: there is none. */
+static bool find_loop(PyObject *object, bool is_wide, Loop *loop) {
+    if (strcmp(Py_TYPE(object)->tp_name, "numpy.ufunc") != 0) {
+        PyErr_SetString(PyExc_TypeError, "log2 and exp2 must be ufuncs of NumPy.");
+        return false;
+    }
+    const PyUFuncObject *ufunc = (const PyUFuncObject *)object;
+    const char type = is_wide ? NPY_DOUBLE : NPY_FLOAT;
+    for (int i = 0; ufunc->nin == 1 && ufunc->nout == 1 && i < ufunc->ntypes; i++) {
+        if (ufunc->types[2 * i] == type && ufunc->types[2 * i + 1] == type &&
+            ufunc->functions[i] != NULL) {
+            *loop = (Loop){ufunc->functions[i], ufunc->data == NULL ? NULL : ufunc->data[i]};
+            return true;
+        }
+    }
+    PyErr_Format(PyExc_TypeError, "The ufunc %s has no loop for this type.", ufunc->name);
+    return false;
+}
+
+PyDoc_STRVAR(bend_doc,
+             "bend(out, images, exponents, range, low, high, log2, exp2)\n--\n\n"
+             "Raise places in a range to a power, and cut off at low and high.\n\n"
+             "`exponents` are at least 0, of the type to compute with; `range` is a tuple of\n"
+             "two numbers, or None for the least and greatest of each image; `log2` and `exp2`\n"
+             "are those of NumPy.");
+
+static PyObject *py_bend(PyObject *module, PyObject *arguments) {
+    (void)module;
+    PyObject *out_object, *images_object, *exponents_object, *range_object, *log2, *exp2;
+    Limits limits, range;
+    if (!PyArg_ParseTuple(arguments, "OOOOddOO", &out_object, &images_object, &exponents_object,
+                          &range_object, &limits.low, &limits.high, &log2, &exp2))
+        return NULL;
+    bool has_range = range_object != Py_None;
+    if (has_range && !PyTuple_Check(range_object)) {
+        PyErr_SetString(PyExc_TypeError, "range must be a tuple or None.");
+        return NULL;
+    }
+    if (has_range && !PyArg_ParseTuple(range_object, "dd", &range.low, &range.high)) return NULL;
+    Buffers buffers = {.num = 0};
+    Images out, images;
+    PyObject *result = NULL;
+    if (!take_images(&buffers, out_object, images_object, PyBUF_C_CONTIGUOUS, true, true, &out,
+                     &images))
+        goto done;
+    const PixelType *type = pixel_type_of(&buffers.views[0]);
+    if (type == NULL) goto done;
+    const Py_ssize_t count = out.shape[0];
+    const void *exponents =
+        take_numbers(&buffers, exponents_object, "exponents", 'f', value_size(type), count);
+    if (exponents == NULL) goto done;
+    Loop loops[2];
+    if (!find_loop(log2, type->is_wide, &loops[0]) || !find_loop(exp2, type->is_wide, &loops[1]))
+        goto done;
+    Py_BEGIN_ALLOW_THREADS
+    bend(out.data, images.data, type, (size_t)count, size_of(&out), exponents,
+         has_range ? &range : NULL, limits, loops);
+    Py_END_ALLOW_THREADS
+    result = none_unless(false);
+done:
+    give_back(&buffers);
+    return result;
+}
+
 PyDoc_STRVAR(blur_doc,
              "blur(out, images, radii, weights)\n--\n\n"
              "Sum shifted rows, then columns, by weight.\n\n"
@@ -327,6 +395,7 @@ static PyMethodDef METHODS[] = {
     {"reorient", py_reorient, METH_VARARGS, reorient_doc},
     {"cut", py_cut, METH_VARARGS, cut_doc},
     {"add_noise", py_add_noise, METH_VARARGS, add_noise_doc},
+    {"bend", py_bend, METH_VARARGS, bend_doc},
     {"blur", py_blur, METH_VARARGS, blur_doc},
     {NULL, NULL, 0, NULL},
 };
