@@ -4,7 +4,10 @@ import importlib
 import os
 from types import ModuleType
 
-__all__ = ["extension_module"]
+__all__ = ["KERNELS", "STREAMING", "extension_module", "import_error"]
+
+KERNELS = "fastloader.transforms._kernels"
+STREAMING = "fastloader.shm._streaming"
 
 
 def extension_module(name: str) -> ModuleType | None:
@@ -14,11 +17,32 @@ def extension_module(name: str) -> ModuleType | None:
         name: With the packages that it is in.
 
     Returns:
-        None if it was not built, or ``FASTLOADER_KERNELS`` is 0.
+        None if it was not built, cannot be imported, or ``FASTLOADER_KERNELS`` is 0.
     """
-    if os.environ.get("FASTLOADER_KERNELS") == "0":
-        return None
     try:
-        return importlib.import_module(name)
+        return _imported(name)
     except ImportError:
         return None
+
+
+def import_error(name: str) -> ImportError | None:
+    """Return why a module that was built cannot be imported: of another system, or damaged.
+
+    Args:
+        name: As for `extension_module`.
+
+    Returns:
+        None if it can be, was not built, or is not wanted.
+    """
+    try:
+        _imported(name)
+    except ModuleNotFoundError:
+        return None
+    except ImportError as error:
+        return error
+    return None
+
+
+def _imported(name: str) -> ModuleType | None:
+    is_wanted = os.environ.get("FASTLOADER_KERNELS") != "0"
+    return importlib.import_module(name) if is_wanted else None

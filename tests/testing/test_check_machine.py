@@ -1,6 +1,7 @@
 """check_machine names each limit that will bite, and what to do about it."""
 
 import dataclasses
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 import pytest
@@ -36,8 +37,6 @@ def altered(**facts):
             "ok",
             "2 for each of 4 local ranks",
         ),
-        (_machine._check_kernels(has_kernels=True), "ok", "compiled"),
-        (_machine._check_kernels(has_kernels=False), "note", "NumPy"),
         (_machine._check_threads(2, 2, {}), "ok", "OMP_NUM_THREADS is not set"),
         (_machine._check_threads(2, 64, {}), "bites", "more than the 2 CPUs"),
         (_machine._check_threads(2, 8, {"OMP_NUM_THREADS": "8"}), "bites", "NUM_THREADS=8"),
@@ -96,6 +95,27 @@ def test_a_cache_folder_that_cannot_be_written_to_bites(tmp_path, monkeypatch):
 
     assert finding.outcome == "bites"
     assert "FASTLOADER_CACHE_DIR" in finding.remedy
+
+
+@pytest.mark.parametrize(
+    ("name", "outcome", "words"),
+    [
+        ("fastloader.errors", "ok", "are compiled"),
+        ("fastloader.nosuch", "note", "NumPy"),
+        ("damaged_kernels", "bites", "damaged_kernels"),
+    ],
+    ids=["built", "not built", "cannot be imported"],
+)
+def test_kernels_are_judged(tmp_path, monkeypatch, name, outcome, words):
+    monkeypatch.delenv("FASTLOADER_KERNELS", raising=False)
+    (tmp_path / f"damaged_kernels{EXTENSION_SUFFIXES[0]}").write_bytes(b"no library")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    finding = _machine._check_kernels("fastloader.typing", name)
+
+    assert finding.outcome == outcome
+    assert words in finding.detail
+    assert bool(finding.remedy) == (outcome != "ok")
 
 
 def test_extras_that_are_missing_come_with_the_command(monkeypatch):

@@ -12,7 +12,7 @@ from functools import cache
 
 import numpy as np
 
-from fastloader._extension_modules import extension_module
+from fastloader._extension_modules import STREAMING, extension_module
 
 __all__ = ["PastCache", "past_cache"]
 
@@ -71,5 +71,5 @@ def past_cache() -> PastCache | None:
         None where there is no `extension_module` for it, or it was compiled for a processor whose
         stores past the cache it does not know (other than x86 with SSE2).
     """
-    copy = getattr(extension_module("fastloader.shm._streaming"), "copy_rows", None)
+    copy = getattr(extension_module(STREAMING), "copy_rows", None)
     return None if copy is None else PastCache(copy)

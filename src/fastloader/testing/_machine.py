@@ -10,6 +10,7 @@ from typing import Literal
 
 import torch
 
+from fastloader._extension_modules import KERNELS, STREAMING, extension_module, import_error
 from fastloader.cache._disk_file import default_cache_folder
 from fastloader.machine._machine import (
     Machine,
@@ -17,8 +18,6 @@ from fastloader.machine._machine import (
     read_shared_bytes,
     read_total_bytes,
 )
-from fastloader.shm._past_cache import past_cache
-from fastloader.transforms._compiled import kernels
 
 __all__ = ["MachineFinding", "MachineReport", "check_machine"]
 
@@ -95,7 +94,7 @@ def check_machine() -> MachineReport:
         _check_accelerator(machine.accelerator, torch.version.cuda, _has_nvidia_driver()),
         _check_cache_folder(default_cache_folder()),
         *_check_environment(os.environ),
-        _check_kernels(has_kernels=kernels() is not None and past_cache() is not None),
+        _check_kernels(KERNELS, STREAMING),
         *_check_extras(),
     ))
 
@@ -238,16 +237,27 @@ def _check_environment(environment: Mapping[str, str]) -> Iterator[MachineFindin
         )
 
 
-def _check_kernels(*, has_kernels: bool) -> MachineFinding:
-    if has_kernels:
+def _check_kernels(*names: str) -> MachineFinding:
+    slower = (
+        "transforms and large batches are left to NumPy and torch: same results, some of them "
+        "at a third of the rate"
+    )
+    errors = [error for error in map(import_error, names) if error is not None]
+    if errors:
+        return MachineFinding(
+            "kernels",
+            "bites",
+            f"compiled, but cannot be imported ({'; '.join(map(str, errors))}): {slower}",
+            "install again on this system: pip install --force-reinstall --no-deps --no-cache-dir fastloader",
+        )
+    if None not in map(extension_module, names):
         return MachineFinding(
             "kernels", "ok", "transforms of batches and copies of large ones are compiled"
         )
     return MachineFinding(
         "kernels",
         "note",
-        "transforms and large batches are left to NumPy and torch: same results, some of them "
-        "at a third of the rate",
+        slower,
         "install again where there is a C compiler and Python.h, and leave FASTLOADER_KERNELS unset",
     )
 

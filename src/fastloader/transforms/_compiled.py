@@ -5,7 +5,7 @@ from types import ModuleType
 
 import torch
 
-from fastloader._extension_modules import extension_module
+from fastloader._extension_modules import KERNELS, extension_module
 
 __all__ = ["MOST_BYTES", "kernels", "kernels_for"]
 
@@ -16,7 +16,7 @@ MOST_BYTES = 8
 @cache
 def kernels() -> ModuleType | None:
     """Return the module; None where there is no `extension_module` for it."""
-    return extension_module("fastloader.transforms._kernels")
+    return extension_module(KERNELS)
 
 
 def kernels_for(*tensors: torch.Tensor) -> ModuleType | None:
