@@ -11,8 +11,7 @@ typedef struct {
     ptrdiff_t row_stride, column_stride; /* bytes */
 } View;
 
-/* Elements as bits, wherever they lie, and 16 bytes of them; `NAME_low` and `NAME_high` say how
-   the first and the second halves of two such vectors are interleaved. */
+/* Elements as bits, wherever they lie, and 16 bytes of them. */
 #define ELEMENTS(name, type)                                                                    \
     typedef type name __attribute__((aligned(1), may_alias));                                   \
     typedef type name##_vector __attribute__((vector_size(16), aligned(1), may_alias));
@@ -22,13 +21,22 @@ ELEMENTS(bytes2, uint16_t)
 ELEMENTS(bytes4, uint32_t)
 ELEMENTS(bytes8, uint64_t)
 
-static const bytes1_vector bytes1_low = {0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23};
-static const bytes1_vector bytes1_high = {8,  24, 9,  25, 10, 26, 11, 27,
-                                          12, 28, 13, 29, 14, 30, 15, 31};
-static const bytes2_vector bytes2_low = {0, 8, 1, 9, 2, 10, 3, 11};
-static const bytes2_vector bytes2_high = {4, 12, 5, 13, 6, 14, 7, 15};
-static const bytes4_vector bytes4_low = {0, 4, 1, 5}, bytes4_high = {2, 6, 3, 7};
-static const bytes8_vector bytes8_low = {0, 2}, bytes8_high = {1, 3};
+/* How the first and the second halves of two such vectors are interleaved. */
+#define bytes1_LOW 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23
+#define bytes1_HIGH 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31
+#define bytes2_LOW 0, 8, 1, 9, 2, 10, 3, 11
+#define bytes2_HIGH 4, 12, 5, 13, 6, 14, 7, 15
+#define bytes4_LOW 0, 4, 1, 5
+#define bytes4_HIGH 2, 6, 3, 7
+#define bytes8_LOW 0, 2
+#define bytes8_HIGH 1, 3
+
+#if defined(__clang__) || __GNUC__ >= 12
+#define SHUFFLED(type, one, other, ...) __builtin_shufflevector(one, other, __VA_ARGS__)
+#else
+#define SHUFFLED(type, one, other, ...) \
+    __builtin_shuffle(one, other, (type##_vector){__VA_ARGS__})
+#endif
 
 #define MOVES(type)                                                                             \
     enum { LANES_##type = 16 / sizeof(type) };                                                  \
@@ -48,8 +56,8 @@ static const bytes8_vector bytes8_low = {0, 2}, bytes8_high = {1, 3};
             lines[i] = *(const type##_vector *)(columns + i * stride);                          \
         for (int step = 1; step < LANES; step *= 2) {                                           \
             for (int i = 0; i < HALF; i++) {                                                    \
-                mixed[2 * i] = __builtin_shuffle(lines[i], lines[i + HALF], type##_low);        \
-                mixed[2 * i + 1] = __builtin_shuffle(lines[i], lines[i + HALF], type##_high);   \
+                mixed[2 * i] = SHUFFLED(type, lines[i], lines[i + HALF], type##_LOW);           \
+                mixed[2 * i + 1] = SHUFFLED(type, lines[i], lines[i + HALF], type##_HIGH);      \
             }                                                                                   \
             for (int i = 0; i < LANES; i++) lines[i] = mixed[i];                                \
         }                                                                                       \
