@@ -1,4 +1,4 @@
-"""Copies past the processor's caches, into memory that a device reads next.
+"""Copies past the processor's caches, into memory that a device reads next, or that no cache holds.
 
 An ordinary copy reads each line that it is about to write, and drives others out of the cache; where several workers
 copy, the memory is what they wait for. The C library writes past the cache only with single copies of many
@@ -20,7 +20,7 @@ LEAST_ROW_BYTES = 1 << 16
 """Of a row: to look at each takes a microsecond."""
 
 LEAST_BYTES = 16 << 20
-"""Of all rows: fewer may still be in the cache when the device reads them."""
+"""Of all rows: fewer may still be in the cache when somebody reads them."""
 
 _LINE_BYTES = 64
 _ALIGNMENT_BYTES = 16

@@ -134,7 +134,13 @@ static bool take_images(Buffers *buffers, PyObject *out_object, PyObject *images
     return true;
 }
 
-static const PixelType *pixel_type_of(const Py_buffer *view) {
+/* Take contiguous images to compute with, and where to write them. NULL with an exception. */
+static const PixelType *take_values(Buffers *buffers, PyObject *out_object, PyObject *images_object,
+                                    bool may_be_one, Images *out, Images *images) {
+    if (!take_images(buffers, out_object, images_object, PyBUF_C_CONTIGUOUS, may_be_one, true, out,
+                     images))
+        return NULL;
+    const Py_buffer *view = &buffers->views[0];
     const PixelType *type = find_pixel_type(kind_of(view), (size_t)view->itemsize);
     if (type == NULL) {
         PyErr_Format(PyExc_TypeError, "Cannot compute with pixels of the type \"%s\".",
@@ -262,10 +268,8 @@ static PyObject *py_add_noise(PyObject *module, PyObject *arguments) {
     Buffers buffers = {.num = 0};
     Images out, images;
     PyObject *result = NULL;
-    if (!take_images(&buffers, out_object, images_object, PyBUF_C_CONTIGUOUS, true, true, &out,
-                     &images))
-        goto done;
-    const PixelType *type = pixel_type_of(&buffers.views[0]);
+    const PixelType *type =
+        take_values(&buffers, out_object, images_object, true, &out, &images);
     if (type == NULL) goto done;
     const Py_ssize_t count = out.shape[0];
     const uint64_t *keys = take_numbers(&buffers, keys_object, "keys", 'u', 8, count);
@@ -327,10 +331,8 @@ static PyObject *py_bend(PyObject *module, PyObject *arguments) {
     Buffers buffers = {.num = 0};
     Images out, images;
     PyObject *result = NULL;
-    if (!take_images(&buffers, out_object, images_object, PyBUF_C_CONTIGUOUS, true, true, &out,
-                     &images))
-        goto done;
-    const PixelType *type = pixel_type_of(&buffers.views[0]);
+    const PixelType *type =
+        take_values(&buffers, out_object, images_object, true, &out, &images);
     if (type == NULL) goto done;
     const Py_ssize_t count = out.shape[0];
     const void *exponents =
@@ -364,10 +366,8 @@ static PyObject *py_blur(PyObject *module, PyObject *arguments) {
     Buffers buffers = {.num = 0};
     Images out, images;
     PyObject *result = NULL;
-    if (!take_images(&buffers, out_object, images_object, PyBUF_C_CONTIGUOUS, false, true, &out,
-                     &images))
-        goto done;
-    const PixelType *type = pixel_type_of(&buffers.views[0]);
+    const PixelType *type =
+        take_values(&buffers, out_object, images_object, false, &out, &images);
     if (type == NULL) goto done;
     const int64_t *radii = take_numbers(&buffers, radii_object, "radii", 'i', 8, out.shape[0]);
     if (radii == NULL) goto done;
