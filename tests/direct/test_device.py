@@ -169,6 +169,23 @@ def test_images_of_the_pixel_cache_are_read_where_they_lie(tmp_path):
     assert_arrive(locked(loader), pixels)
 
 
+def test_images_of_the_pixel_cache_are_kept_on_the_device_after_a_pass(tmp_path):
+    pixels = np.random.default_rng(0).integers(0, 4096, (200, 3, 100, 100), dtype=np.uint16)
+    path = tmp_path / "images.parquet"
+    write_images(pixels, path, columns={"label": list(range(200))}, progress=False)
+    data = OMEArrowDataset(path, label_column="label", dtype=None, progress=False)
+    loader = locked(FastLoader(data, 16, shuffle=True, device="cuda"))
+    [column] = loader._opener._direct._rows._columns.values()
+
+    assert not column.memory.is_kept
+    for _ in range(4):
+        assert_arrive(loader, pixels)
+    assert column.memory.is_kept
+    column.memory.unlock()
+    assert_arrive(loader, pixels)
+    assert not column.memory.is_locked
+
+
 def assert_arrive(loader, pixels):
     seen = []
     for batch, labels in loader:

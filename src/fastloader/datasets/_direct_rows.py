@@ -33,8 +33,13 @@ UNIT_BYTES = 4
 
 class _Memory(Protocol):
     @property
-    def is_locked(self) -> bool:
+    def is_readable(self) -> bool:
         """Whether a device can copy from it now."""
+        ...
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether the device has a copy of it."""
         ...
 
     @property
@@ -54,7 +59,11 @@ class _Memory(Protocol):
         target: torch.Tensor,
         /,
     ) -> bool:
-        """Queue copies of rows; False if it is not locked."""
+        """Queue copies of rows; False if it cannot be read."""
+        ...
+
+    def keep_on_device(self) -> None:
+        """Have the device copy all of it if that takes little room there."""
         ...
 
 
@@ -98,11 +107,16 @@ class DirectRows:
         self._known: dict[Any, _Column | None] = {}
         """By the place and form of the tensor; None of one that is not suited."""
         for source, tensor in _sources_of(batched):
-            key = _place_and_form(tensor)
+            is_fixed = (
+                source is not tensor
+            )  # nobody writes to images that a dataset has decoded
+            key = (*_place_and_form(tensor), is_fixed)
             if key in known:
                 column = known[key]
+            elif _is_suited(tensor):
+                column = _Column(tensor, memory_of(tensor), is_fixed=is_fixed)
             else:
-                column = _Column(tensor, memory_of(tensor)) if _is_suited(tensor) else None
+                column = None
             self._known[key] = column
             if column is not None:
                 self._columns[id(source)] = column
@@ -125,7 +139,7 @@ class DirectRows:
     @property
     def is_ready(self) -> bool:
         """Whether a device can read one of them now."""
-        return any(column.memory.is_locked for column in self._columns.values())
+        return any(column.memory.is_readable for column in self._columns.values())
 
     def take(self, indices: Sequence[Any]) -> Batch | None:
         """Return samples as one batch, None if only the dataset itself can make it.
@@ -162,7 +176,7 @@ class DirectRows:
 
     def _rows_of(self, source: object, positions: npt.NDArray[np.int64]) -> HostRows | None:
         column = self._columns.get(id(source))
-        if column is None or not column.memory.is_locked:
+        if column is None or not column.memory.is_readable:
             return None
         return HostRows(column, positions)
 
@@ -212,15 +226,29 @@ def _in_order(tensor: torch.Tensor) -> torch.Tensor:
 
 
 class _Column:
-    """A tensor of large rows."""
+    """A tensor of large rows.
 
-    def __init__(self, tensor: torch.Tensor, memory: _Memory) -> None:
+    Args:
+        tensor: The rows.
+        memory: Behind them.
+        is_fixed: Whether nobody writes to them. They are then kept on the device, where there is room,
+            once as many were read as there are.
+    """
+
+    def __init__(self, tensor: torch.Tensor, memory: _Memory, *, is_fixed: bool) -> None:
         order = order_in_memory(tensor)
         self._inverse = None if order is None else [order.index(n) for n in range(tensor.ndim)]
         self._tensor = _in_order(tensor)
         self._gathered = Rows(tensor)
         self.memory = memory
         self.row_bytes = self._tensor[0].nbytes
+        self._is_fixed = is_fixed
+        self._num_read = 0
+
+    @property
+    def is_live(self) -> bool:
+        # Rows that cross to the device are waited for also where nobody writes to them.
+        return not (self._is_fixed and self.memory.is_kept)
 
     def copy_to(self, device: torch.device, positions: npt.NDArray[np.int64]) -> torch.Tensor:
         tensor = self._tensor
@@ -229,4 +257,7 @@ class _Column:
         stride_bytes = tensor.stride(0) * tensor.itemsize
         if not self.memory.copy_rows(tensor.data_ptr(), stride_bytes, positions, copied):
             return self._gathered.select(positions).to(device)
+        self._num_read += len(positions)
+        if self._is_fixed and self._num_read >= len(tensor):
+            self.memory.keep_on_device()
         return copied if self._inverse is None else copied.permute(self._inverse)

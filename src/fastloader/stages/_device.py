@@ -257,11 +257,12 @@ class CopyStream:
         move = getattr(part, "to", None)
         if not callable(move):
             return NotImplemented
-        self._is_live |= isinstance(part, HostRows)
         try:
-            return move(self._device, non_blocking=True)
+            moved = move(self._device, non_blocking=True)
         except TypeError:
-            return move(self._device)
+            moved = move(self._device)
+        self._is_live |= isinstance(part, HostRows) and part.is_live
+        return moved
 
 
 class ArrivalStream:
