@@ -13,7 +13,9 @@ Held fixed: model, batches of 256, images in random order; a run is two epochs w
     network with its step captured as a CUDA graph, which leaves the device as the limit.
 Baseline: stock DataLoader with pinned memory and persistent workers, its best over workers.
 Method: `wait_share` is the part of the time that the training loop spent asking for batches, whether
-    or not the device had work left meanwhile; the share of the limit says what that has cost.
+    or not the device had work left meanwhile. `device_wait_share` is the part of the device's time, by its
+    own clock, from the end of each step to the begin of the next: it stood still, or copied or gathered in
+    line with the model. The share of the limit says what all of it has cost.
 Limit: the model alone, on one batch that lies on the device.
 Losing cases: none known; where the model is the limit, all come to the same rate. Furthest from the
     limit is `cnn-ome-arrow`, whose loop and loader take turns for the interpreter.
@@ -200,24 +202,51 @@ def _resnet() -> nn.Module:
     raise CannotRun("needs torchvision or timm for the model")
 
 
+class DeviceClock:
+    """When the device came to the begins and ends of steps, by events of its own."""
+
+    def __init__(self) -> None:
+        self._marks: list[Any] = []
+        self.mark()
+
+    def mark(self) -> None:
+        """Note when the device has done all that was queued: begin and end of steps in turn."""
+        if DEVICE == "cuda":
+            event: Any = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+            event.record()
+            self._marks.append(event)
+
+    def shares(self) -> dict[str, float]:
+        """Return the share of the time between steps, of a device that is done; nothing of other devices."""
+        between = zip(self._marks[::2], self._marks[1::2], strict=False)
+        waited = sum(ended.elapsed_time(began) for ended, began in between)
+        if not waited:
+            return {}
+        return {"device_wait_share": waited / self._marks[0].elapsed_time(self._marks[-1])}
+
+
 def train(epochs: Iterable[Iterable[Any]], step: Step) -> Work:
     """Take a step on each batch and wait for the device."""
+    clock = DeviceClock()
     num_samples, waited, began = 0, 0.0, time.perf_counter()
     for batches in epochs:
         asked = time.perf_counter()
         for images, labels in batches:
             waited += time.perf_counter() - asked
-            step(
+            moved = (
                 images.to(DEVICE, non_blocking=True),
                 labels.to(DEVICE, non_blocking=True),
             )
+            clock.mark()
+            step(*moved)
+            clock.mark()
             num_samples += len(images)
             asked = time.perf_counter()
         waited += time.perf_counter() - asked
     if DEVICE == "cuda":
         torch.cuda.synchronize()
     share = waited / (time.perf_counter() - began)
-    return Work(samples=num_samples, values={"wait_share": share})
+    return Work(samples=num_samples, values={"wait_share": share, **clock.shares()})
 
 
 def prepare(kind: str, task: str, workers: int | None, smoke: bool) -> Run:

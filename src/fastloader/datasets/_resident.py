@@ -86,13 +86,17 @@ def copied_parts(batched: BatchedDataset) -> Any:
 
     Of wrappers and conversions only which they are: they are asked anew for each batch.
     """
+    if isinstance(batched, TensorRows):
+        return batched.tensors
     if isinstance(batched, SubsetRows):
         return batched.chosen, copied_parts(batched.base)
     if isinstance(batched, WrappedRows):
         return id(batched.wrapper), copied_parts(batched.base)
-    if isinstance(batched, StoredRows):
+    if isinstance(
+        batched, StoredRows
+    ):  # a protocol, which takes as long to check as all else here
         return id(batched), copied_parts(batched.stored_rows)
-    return batched.tensors if isinstance(batched, TensorRows) else batched
+    return batched
 
 
 def preferred_residence(dataset: Any) -> str | None:
