@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, StackDataset, Subset, TensorDataset
 
 from fastloader import FastLoader, OMEArrowDataset
 from fastloader.datasets import _direct_rows
-from fastloader.direct import locked_memory
+from fastloader.direct import _locked_memory, locked_memory
 from fastloader.shm import collecting_memory_files
 from fastloader.writing import write_images
 
@@ -155,7 +155,8 @@ def test_subsets_and_stacks_are_read_too():
     assert torch.equal(image.cpu(), data.tensors[0][label.cpu()])
 
 
-def test_images_of_the_pixel_cache_are_read_where_they_lie(tmp_path):
+def test_images_of_the_pixel_cache_are_read_where_they_lie(tmp_path, monkeypatch):
+    monkeypatch.setattr(_locked_memory, "_room_to_keep", lambda _device: 0)
     pixels = np.random.default_rng(0).integers(0, 4096, (200, 3, 100, 100), dtype=np.uint16)
     path = tmp_path / "images.parquet"
     write_images(pixels, path, columns={"label": list(range(200))}, progress=False)
