@@ -2,7 +2,8 @@
 
 Question: copies = (memory of many - memory of few) / (pixels of many - pixels of few), where many are
     all images and few a sixteenth of them, so that interpreters, libraries and batches drop out.
-Held fixed: 16-bit images of 512 x 512, batches of 4, two ranks, two workers each. A rank is a process
+Held fixed: 16-bit images of 512 x 512, batches of 4, two ranks, two workers each, two batches ahead
+    for each: on a busy machine loaders would go further ahead, and of few images cannot. A rank is a process
     that inherits nothing, as a launcher would start it: it builds its own dataset, and its loader
     starts two workers by fork, forkserver or spawn, which read every image. One alone is a program of
     its own, whose pixels are in memory of its own until workers that inherit nothing are started.
@@ -83,6 +84,7 @@ def open_loader(setup: Setup) -> Any:
     options: dict[str, Any] = {
         "num_workers": NUM_WORKERS,
         "multiprocessing_context": setup.start_method,
+        "prefetch_factor": 2,
         "persistent_workers": True,
     }
     if setup.kind == "by hand":
