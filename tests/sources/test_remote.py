@@ -1,5 +1,6 @@
 """URLs: an object store and a web server that the tests start give what local files give."""
 
+import os
 import pickle
 
 import pyarrow.compute as pc
@@ -24,6 +25,11 @@ def folder(tmp_path_factory):
         part = root / "plates" / f"plate={plate}"
         part.mkdir(parents=True)
         write(part, "parquet", [ome_arrow_value(IMAGES[0])], n=[plate])
+    table = root / "table.parquet"
+    (table / "_delta_log").mkdir(parents=True)
+    write(table, "parquet", [ome_arrow_value(IMAGES[2])], n=[5])
+    write(table / "_delta_log", "parquet", [ome_arrow_value(IMAGES[3])], n=[6])
+    (root / "empty").mkdir()
     odd = root / "odd names" / "well=B%201 é"
     odd.mkdir(parents=True)
     path = write(odd, "parquet", [ome_arrow_value(IMAGES[1])], n=[5])
@@ -89,6 +95,60 @@ def test_a_web_server_gives_what_a_local_file_gives(web, kind):
     assert_same([None, None, IMAGES[2], None], read_images(source, [2]))
     assert source.find_rows(pc.field("n") > 1).tolist() == [2, 3]
     assert_same(IMAGES, read_images(pickle.loads(pickle.dumps(source))))
+
+
+@pytest.mark.parametrize("marks_folders", [True, False])
+@pytest.mark.parametrize("place", ["plates", "plates/"])
+def test_a_folder_of_a_web_server_gives_its_partitions(folder, marks_folders, place):
+    with web_server(folder, marks_folders=marks_folders) as web:
+        source = open_source(f"{web}/{place}", format="parquet")
+
+        assert source.read_column("plate").tolist() == [12, 7]
+        assert_same([IMAGES[0]] * 2, read_images(source))
+
+
+def test_names_of_any_characters_are_found_on_a_web_server(web):
+    source = open_source(f"{web}/odd%20names/", format="parquet")
+
+    assert list(source.read_column("well")) == ["B 1 é"]
+    assert_same([IMAGES[1]], read_images(source))
+
+
+@pytest.mark.parametrize("is_of_web", [True, False])
+def test_a_folder_named_like_a_file_is_read(request, is_of_web):
+    if is_of_web:
+        url, query = request.getfixturevalue("web"), ""
+    else:
+        url, query = request.getfixturevalue("bucket")
+
+    source = open_source(f"{url}/table.parquet{query}")
+
+    assert source.read_column("n").tolist() == [5]
+    assert_same([IMAGES[2]], read_images(source))
+
+
+def test_a_folder_of_a_web_server_without_tables_is_refused(web):
+    with pytest.raises(SourceError, match="empty is a folder without Parquet files"):
+        open_source(f"{web}/empty", format="parquet")
+
+
+def test_a_web_server_that_is_gone_is_told():
+    pytest.importorskip("aiohttp")
+
+    with pytest.raises(SourceError, match="plates cannot be read"):
+        open_source("http://127.0.0.1:1/plates", format="parquet")
+
+
+def test_a_table_of_a_web_server_is_another_when_it_was_changed(folder, web):
+    written = write(folder, "parquet", list(map(ome_arrow_value, IMAGES)), n=[0, 1, 2, 3])
+    moved = written.rename(folder / "changing.parquet")
+    first = open_source(f"{web}/changing.parquet").fingerprint
+    assert open_source(f"{web}/changing.parquet").fingerprint == first
+    write(folder, "parquet", list(map(ome_arrow_value, IMAGES)), n=[0, 1, 2, 3])
+
+    os.utime(moved, (1, 1))
+
+    assert open_source(f"{web}/changing.parquet").fingerprint != first
 
 
 def test_options_of_fsspec_reach_it(folder):

@@ -20,13 +20,14 @@ from pyarrow.fs import (
 from fastloader._extras import import_extra
 from fastloader.errors import MissingExtraError, SourceError
 from fastloader.sources._paths import PathLike, StorageOptions, is_url, path_text
+from fastloader.sources._url_files import url_files
+from fastloader.sources._web_folders import is_web_folder, is_web_path
 
 __all__ = ["Location", "PathLike", "StorageOptions"]
 
 _ARROW_SCHEMES = {"s3", "gs", "gcs", "hdfs", "viewfs"}
 """Not ``abfs``: where there are no credentials, Arrow 26 ends the process."""
 _URI_CHARACTERS = ":/?#[]@!$&'()*+,;=%"  # RFC 3986, 2.1 and 2.2
-_HIDDEN = (".", "_")
 
 
 class Location:
@@ -51,6 +52,11 @@ class Location:
     def is_local(self) -> bool:
         """True for a path of this machine."""
         return not is_url(self.path)
+
+    @property
+    def is_of_web(self) -> bool:
+        """True for a URL of a web server, which lists folders one by one."""
+        return is_web_path(self.path)
 
     @property
     def storage_options(self) -> dict[str, Any]:
@@ -106,24 +112,25 @@ class Location:
             yield file
 
     def is_folder(self) -> bool:
-        """Return True if this is a folder, or a prefix of an object store.
+        """Return True if this is a folder, a prefix of an object store, or a web server's list.
 
         Raises:
-            SourceError: If the URL cannot be understood.
+            SourceError: If the URL cannot be understood or reached.
         """
         if self.is_local:
             return Path(self.path).is_dir()
         system, path = self.file_system()
-        return bool(system.get_file_info(path).type == FileType.Directory)
+        try:
+            if is_web_path(path):
+                return is_web_folder(system.handler.fs, path)
+            return bool(system.get_file_info(path).type == FileType.Directory)
+        except FileNotFoundError:
+            return False
+        except Exception as error:  # libraries behind file systems raise errors of their own
+            raise SourceError(f"{self.path} cannot be reached ({error}).") from error
 
-    def list_files(self, endings: tuple[str, ...]) -> list[str]:
-        """Return the paths in this folder of all files below it, sorted, without hidden ones.
-
-        Args:
-            endings: Of the names wanted, lower case.
-
-        Returns:
-            Paths that `inside` takes.
+    def list_files(self) -> list[str]:
+        """Return the paths in this folder of all files below it, which `inside` takes.
 
         Raises:
             SourceError: If it cannot be listed.
@@ -134,12 +141,7 @@ class Location:
         except (pa.ArrowException, OSError) as error:
             raise SourceError(f"{self.path} cannot be listed ({error}).") from error
         root = root.rstrip("/") + "/"
-        inside = [
-            one.path.removeprefix(root)
-            for one in found
-            if one.type == FileType.File and one.path.lower().endswith(endings)
-        ]
-        return sorted(name for name in inside if not _is_hidden(name))
+        return [one.path.removeprefix(root) for one in found if one.type == FileType.File]
 
     @property
     def _is_for_arrow(self) -> bool:
@@ -156,12 +158,7 @@ class Location:
         """
         system, path = self.file_system()
         try:
-            info = system.get_file_info(path)
+            stamp = url_files(system).stamp(path)
         except (pa.ArrowException, OSError) as error:
             raise SourceError(f"{self.path} cannot be reached ({error}).") from error
-        text = f"{info.size} {info.mtime_ns}".encode()
-        return hashlib.blake2b(content + text, digest_size=16).hexdigest()
-
-
-def _is_hidden(name: str) -> bool:
-    return any(part.startswith(_HIDDEN) and "=" not in part for part in name.split("/"))
+        return hashlib.blake2b(content + repr(stamp).encode(), digest_size=16).hexdigest()

@@ -7,10 +7,12 @@ from urllib.parse import unquote
 
 from fastloader.errors import SourceError
 from fastloader.sources._concatenated import ConcatenatedSource
+from fastloader.sources._file_search import walk_folders
 from fastloader.sources._interleaved import RGB, InterleavedSource, is_interleaved
 from fastloader.sources._location import Location, PathLike, StorageOptions
 from fastloader.sources._parquet import ParquetSource
 from fastloader.sources._protocol import ImageSource
+from fastloader.sources._remote_tree import RemoteTree
 
 __all__ = ["PARQUET_ENDINGS", "open_parquet"]
 
@@ -60,16 +62,22 @@ def open_parquet(
     if isinstance(path, str | os.PathLike):
         location = Location(path, storage_options)
         is_file = location.path.partition("?")[0].lower().endswith(PARQUET_ENDINGS)
-        if (is_file and not location.is_local) or not location.is_folder():
+        if is_file and not location.is_local:
+            try:
+                return open_one(location.path, {})
+            except SourceError:  # Spark's tables are folders of such names
+                if not location.is_folder():
+                    raise
+        elif not location.is_folder():
             return open_one(location.path, {})
-        names = location.list_files(PARQUET_ENDINGS)
+        names = _parquet_files(location)
         if not names:
             raise SourceError(
                 f"{location.path} is a folder without Parquet files (of names that end in "
                 f"{' or '.join(PARQUET_ENDINGS)})."
             )
-        files: list[PathLike] = [location.inside(name).path for name in names]
-        partitions = _partitions(names)
+        files: list[PathLike] = [location.inside(name).path for name in names.values()]
+        partitions = _partitions(list(names))
         numbers.update(
             key for one in partitions for key, value in one.items() if isinstance(value, int)
         )
@@ -79,6 +87,33 @@ def open_parquet(
     return ConcatenatedSource([
         open_one(file, partition) for file, partition in zip(files, partitions, strict=True)
     ])
+
+
+def _parquet_files(location: Location) -> dict[str, str]:
+    """Return the files below a folder, sorted: by their paths as people write them, as they are listed.
+
+    Hidden ones are left out.
+
+    Raises:
+        SourceError: If it cannot be listed.
+    """
+    if location.is_of_web:
+        tree = RemoteTree(location.path, location.storage_options)
+        listed = (
+            f"{folder}{name}" for folder, _, names in walk_folders(tree) for name in names
+        )
+        found = {tree.plain(path): path for path in listed}
+    else:
+        found = {path: path for path in location.list_files()}
+    return {
+        plain: found[plain]
+        for plain in sorted(found)
+        if plain.lower().endswith(PARQUET_ENDINGS) and not _is_hidden(plain)
+    }
+
+
+def _is_hidden(path: str) -> bool:
+    return any(part.startswith((".", "_")) and "=" not in part for part in path.split("/"))
 
 
 def _partitions(paths: list[str]) -> list[Partition]:

@@ -27,7 +27,6 @@ _GAP_BYTES = 64 << 10
 _SPAN_BYTES = 32 << 20
 _BUFFER_BYTES = 64 << 10
 """Of a stream: a header with all its tags mostly needs one or two requests."""
-_WEB = ("http:", "https:")
 
 
 class RemoteTree:
@@ -70,7 +69,7 @@ class RemoteTree:
 
     def plain(self, inside: str) -> str:
         """Return a path as people write it: web servers list names as parts of URLs."""
-        return unquote(inside) if self.where.startswith(_WEB) else inside
+        return unquote(inside) if self._location.is_of_web else inside
 
     def is_file(self, inside: str) -> bool:
         """Return True if there is a file."""
@@ -126,7 +125,7 @@ class RemoteTree:
         """
         files, root = self._connect()
         found: dict[str, Stamp] = {}
-        if not self.where.startswith(_WEB):
+        if not self._location.is_of_web:
             with self._naming(inside):
                 found = files.stamp_all(_join(root, inside))
         text = repr(sorted(found.items())).encode()

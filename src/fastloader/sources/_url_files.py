@@ -8,7 +8,7 @@ from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileType, FSSpecHandl
 
 from fastloader._extras import import_extra
 from fastloader.sources._file_tree import Stamp
-from fastloader.sources._web_folders import tell_folders
+from fastloader.sources._web_folders import is_web_path, tell_folders
 
 __all__ = ["UrlFiles", "url_files"]
 
@@ -107,7 +107,7 @@ class _FsspecFiles:
 
     def list_folder(self, path: str) -> tuple[list[str], list[str]]:
         kinds = {str(one["name"]): one["type"] for one in self._system.ls(path, detail=True)}
-        if path.startswith(("http://", "https://")):
+        if is_web_path(path):
             kinds = tell_folders(self._system, path, kinds)
         folders: list[str] = []
         files: list[str] = []

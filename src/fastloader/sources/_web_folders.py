@@ -1,14 +1,19 @@
-"""Which links in a web server's list of a folder are what is in it: folders and files."""
+"""Folders of web servers: which URLs are some, and which links in their lists are what is inside."""
 
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import PurePosixPath
 from typing import Any
 
-__all__ = ["tell_folders"]
+__all__ = ["is_web_folder", "is_web_path", "tell_folders"]
 
 _AT_ONCE = 16
 _FOLDER = "directory"
+
+
+def is_web_path(path: str) -> bool:
+    """Tell whether a path of fsspec's file systems is one of a web server."""
+    return path.startswith(("http://", "https://"))
 
 
 def tell_folders(system: Any, folder: str, links: Mapping[str, str]) -> dict[str, str]:
@@ -42,13 +47,18 @@ def _ask_for_folders(system: Any, links: Iterable[str]) -> list[str]:
     for link, kind in kinds.items():
         asked.setdefault(kind, link)
     with ThreadPoolExecutor(_AT_ONCE, "fastloader-remote") as pool:
-        answers = pool.map(lambda link: _is_folder(system, link), asked.values())
+        answers = pool.map(lambda link: is_web_folder(system, link), asked.values())
         is_folder = dict(zip(asked, answers, strict=True))
     return [link for link, kind in kinds.items() if is_folder[kind]]
 
 
-def _is_folder(system: Any, link: str) -> bool:
-    """Tell whether a server leads on to a name with a slash, or answers with a page of its own."""
+def is_web_folder(system: Any, link: str) -> bool:
+    """Tell whether a server leads on to a name with a slash, or answers with a page of its own.
+
+    Args:
+        system: fsspec's file system of web servers.
+        link: A URL.
+    """
     try:
         info = system.info(link)
     except FileNotFoundError:
