@@ -304,13 +304,65 @@ def test_a_folder_without_stores_is_refused(tmp_path):
         OmeZarrFolder(tmp_path)
 
 
-def test_an_axis_without_a_place_is_refused(tmp_path):
-    path = write_ome_zarr(tmp_path / "a.zarr", random_pixels((3, 4, 4)), "cyx")
+def named(names, types):
+    pairs = zip(names.split(), types.split(), strict=True)
+    return [{"name": name} | ({} if kind == "-" else {"type": kind}) for name, kind in pairs]
+
+
+@pytest.mark.parametrize(
+    ("axes", "letters"),
+    [
+        (named("C Y X", "- - -"), "cyx"),
+        (named("channel y x", "- - -"), "cyx"),
+        (named("time y x", "- space space"), "tyx"),
+        (named("c depth height width", "channel space space space"), "czyx"),
+        (named("row column", "space space"), "yx"),
+        (named("y x depth", "space space space"), "yxz"),
+        (named("plane x y", "space space space"), "zxy"),
+        (named("z t x", "time space space"), "tyx"),
+        (named("lambda y x", "spectrum space space"), "cyx"),
+        (named("dim_0 y x", "- space space"), "cyx"),
+        (named("t lifetime z y x", "time custom space space space"), "tczyx"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else " ".join(a["name"] for a in value),
+)
+def test_axes_of_any_name_are_told_by_type_and_place(tmp_path, axes, letters):
+    pixels = random_pixels(range(2, 2 + len(axes)))
+    path = write_ome_zarr(tmp_path / "a.zarr", pixels, letters)
     ome = ome_of(path)
-    ome["multiscales"][0]["axes"][0] = {"name": "angle", "type": "angle"}
+    ome["multiscales"][0]["axes"] = axes
+    set_ome(path, ome)
+
+    assert_images([as_stored(pixels, letters)], read_all(OmeZarrFolder(path)))
+
+
+@pytest.mark.parametrize(
+    "axes",
+    [
+        named("angle c y x", "angle channel space space"),
+        named("angle lambda y x", "- - space space"),
+        named("w z y x", "space space space space"),
+    ],
+    ids=["beside channels", "two", "four of space"],
+)
+def test_an_axis_without_a_place_is_refused(tmp_path, axes):
+    path = write_ome_zarr(tmp_path / "a.zarr", random_pixels((3, 2, 4, 4)), "tcyx")
+    ome = ome_of(path)
+    ome["multiscales"][0]["axes"] = axes
     set_ome(path, ome)
 
     with pytest.raises(ImageDataError, match=r"a\.zarr.*no place for '\?' of size 3"):
+        OmeZarrFolder(path)
+
+
+def test_axes_in_the_way_of_a_later_version_are_refused(tmp_path):
+    path = write_ome_zarr(tmp_path / "a.zarr", random_pixels((3, 4, 4)))
+    ome = ome_of(path)
+    multiscale = ome["multiscales"][0]
+    multiscale["coordinateSystems"] = [{"name": "own", "axes": multiscale.pop("axes")}]
+    set_ome(path, ome)
+
+    with pytest.raises(ImageDataError, match=r"coordinateSystems are of a version after 0\.5"):
         OmeZarrFolder(path)
 
 

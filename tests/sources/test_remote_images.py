@@ -281,7 +281,9 @@ class LostConnection:
 @pytest.mark.parametrize("name", ["tiff/plate1/3.tif", "zarr/1.zarr"])
 def test_a_server_that_cannot_be_reached_any_more_is_no_damage(memory, name):
     source = open_source(memory(name))
-    source._tree._connected = {os.getpid(): (LostConnection(), "")}
+    getattr(source._tree, "_tree", source._tree)._connected = {
+        os.getpid(): (LostConnection(), "")
+    }
 
     with pytest.raises(
         SourceError, match=r"cannot be read .*the connection was lost"

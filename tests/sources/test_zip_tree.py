@@ -11,6 +11,8 @@ import zarr.codecs
 
 from fastloader.errors import SourceError
 from fastloader.sources import OmeZarrFolder, open_source
+from fastloader.sources._file_tree import LocalTree
+from fastloader.sources._zip_tree import UnzippedTree
 from tests.image_files import (
     assert_images,
     random_pixels,
@@ -18,6 +20,7 @@ from tests.image_files import (
     write_ome_zarr,
     write_plate,
 )
+from tests.sources.servers import object_store, web_server
 
 PIXELS = random_pixels((2, 20, 18))
 
@@ -55,6 +58,86 @@ def test_a_zipped_store_gives_its_pixels(tmp_path, options, method, name):
     assert_images([PIXELS[None, :, None]], read_all(source))
     coarse = OmeZarrFolder(tmp_path / name, level=1)
     assert_images([PIXELS[None, :, None, ::2, ::2]], read_all(coarse))
+
+
+@pytest.fixture
+def archives(tmp_path):
+    """A folder of archives and stores, in two depths; and the images in natural order."""
+    images = [random_pixels((2, 9, 8), seed=seed) for seed in range(4)]
+    for number, place in enumerate(["a2.zarr.zip", "a10.ozx", "deep/b.ZARR.ZIP"]):
+        store = write_ome_zarr(tmp_path / "store", images[number], chunks=(1, 4, 4))
+        (tmp_path / place).parent.mkdir(exist_ok=True)
+        pack(store, tmp_path / place, [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED][number % 2])
+        shutil.rmtree(store)
+    write_ome_zarr(tmp_path / "deep" / "c.zarr", images[3])
+    (tmp_path / "notes.zip").write_bytes(b"no archive")
+    return tmp_path, [image[None, :, None] for image in images]
+
+
+def test_a_folder_of_archives_gives_all_images(archives, monkeypatch):
+    folder, images = archives
+    monkeypatch.setattr("fastloader.sources._zip_tree._MOST_OPEN", 1)
+
+    source = pickle.loads(pickle.dumps(open_source(folder)))
+
+    assert source.read_column("path") == [
+        "a2.zarr.zip",
+        "a10.ozx",
+        "deep/b.ZARR.ZIP",
+        "deep/c.zarr",
+    ]
+    assert source.read_column("folder")[2] == "deep"
+    assert_images(images, read_all(source))
+    listed = open_source([folder / "deep" / "c.zarr", folder / "a10.ozx"], format="ome-zarr")
+    assert_images([images[3], images[1]], read_all(listed))
+
+
+@pytest.mark.library_threads
+@pytest.mark.parametrize("place", ["", "a10.ozx"])
+@pytest.mark.parametrize("kind", ["web", "bucket"])
+def test_archives_at_urls_are_read(archives, kind, place):
+    folder, images = archives
+    server = object_store if kind == "bucket" else web_server
+    with server(folder) as found:
+        url, query = found if kind == "bucket" else (found, "")
+        source = open_source(f"{url}/{place}{query}", format="ome-zarr")
+        same = pickle.loads(pickle.dumps(source))
+
+        assert_images(images if not place else images[1:2], read_all(same))
+        assert (
+            source.fingerprint
+            == open_source(f"{url}/{place}{query}", format="ome-zarr").fingerprint
+        )
+
+
+def test_an_archive_by_another_name_is_read_where_the_format_is_given(tmp_path):
+    store = write_ome_zarr(tmp_path / "a.zarr", PIXELS)
+
+    source = open_source(pack(store, tmp_path / "a.zip"), format="ome-zarr")
+
+    assert_images([PIXELS[None, :, None]], read_all(source))
+
+
+@pytest.mark.library_threads
+def test_an_archive_at_a_url_that_needs_zarr_is_refused(tmp_path):
+    fsspec = pytest.importorskip("fsspec")
+    store = write_ome_zarr(tmp_path / "a.zarr", PIXELS, **STORES["by zarr"])
+    archive = pack(store, tmp_path / "a.ozx")
+    fsspec.filesystem("memory").pipe("/fastloader-zip/a.ozx", archive.read_bytes())
+
+    with pytest.raises(SourceError, match="download the archive"):
+        read_all(open_source("memory://fastloader-zip/a.ozx"))
+
+
+def test_a_header_longer_than_the_list_says_is_read(tmp_path):
+    name, content = "0/c/0", bytes(range(100))
+    info = zipfile.ZipInfo(name)
+    info.extra = b"\xfe\xca" + (200).to_bytes(2, "little") + bytes(200)
+    with zipfile.ZipFile(tmp_path / "a.ozx", "w") as archive:
+        archive.writestr(info, content)
+        info.extra = b""  # of the archive's list, which is written last
+
+    assert UnzippedTree(LocalTree(str(tmp_path / "a.ozx"))).read(name) == content
 
 
 def test_stores_below_a_folder_of_the_archive_and_plates_are_found(tmp_path):

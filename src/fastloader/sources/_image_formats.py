@@ -11,7 +11,7 @@ from fastloader.sources._format import Format
 from fastloader.sources._ome_arrow_folder import MANIFEST, OmeArrowFolder
 from fastloader.sources._ome_zarr_nodes import holds_store
 from fastloader.sources._protocol import ImageSource
-from fastloader.sources._zip_tree import ZIP_SUFFIXES
+from fastloader.sources._zip_tree import ZIP_SUFFIXES, UnzippedTree
 
 __all__ = ["IMAGE_FORMATS"]
 
@@ -58,7 +58,7 @@ def _holds_tiff(folder: Path) -> bool:
 
 
 def _holds_zarr(folder: Path) -> bool:
-    return holds_store(LocalTree(str(folder)))
+    return holds_store(UnzippedTree(LocalTree(str(folder))))
 
 
 IMAGE_FORMATS = (

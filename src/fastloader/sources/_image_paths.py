@@ -8,7 +8,6 @@ from typing import TypeAlias
 from fastloader.errors import SettingsError, SourceError
 from fastloader.sources._file_tree import FileTree, LocalTree
 from fastloader.sources._paths import PathLike, StorageOptions, is_url, path_text
-from fastloader.sources._zip_tree import ZIP_SUFFIXES, ZipTree
 
 __all__ = ["ImagePaths", "open_tree"]
 
@@ -63,8 +62,7 @@ def open_tree(
 
 def _tree(text: str, storage_options: StorageOptions) -> FileTree:
     if not is_url(text):
-        is_zipped = text.lower().endswith(ZIP_SUFFIXES) and Path(text).is_file()
-        return ZipTree(text) if is_zipped else LocalTree(text)
+        return LocalTree(text)
     # Arrow takes a while to import, which processes that decode local images go without.
     from fastloader.sources._remote_tree import RemoteTree  # noqa: PLC0415
 

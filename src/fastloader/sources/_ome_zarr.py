@@ -18,6 +18,7 @@ from fastloader.sources._file_tree import FileTree, Stamp
 from fastloader.sources._image_folder import FoundImage, ImageFolder, look_at_all
 from fastloader.sources._image_paths import ImagePaths, open_tree
 from fastloader.sources._ome_zarr_description import (
+    axis_letters,
     channel_names,
     describe_attributes,
     level_scale,
@@ -26,12 +27,12 @@ from fastloader.sources._ome_zarr_nodes import OmeZarrNode, find_nodes, read_att
 from fastloader.sources._paths import StorageOptions
 from fastloader.sources._zarr_array import ZarrArray, parse_array
 from fastloader.sources._zarr_pixels import read_box
+from fastloader.sources._zip_tree import UnzippedTree
 
 __all__ = ["OmeZarrFolder"]
 
 _IMAGES_PER_PART = 32
 _MOST_PARTS = 4000
-_LETTERS = {"time": "T", "channel": "C"}
 _SLACK = 1.01  # pixel sizes are rounded
 
 
@@ -61,7 +62,7 @@ class _ZarrLayout:
 class OmeZarrFolder(ImageFolder):
     """OME-Zarr images, of versions up to 0.5: one, a folder of them, a collection or a plate.
 
-    Axes come from the metadata by name; groups of labels are left out. Columns: ``path``
+    Axes come from the metadata by type and name; groups of labels are left out. Columns: ``path``
     (relative), ``file_name`` and ``folder`` of the store; ``image`` in a collection; of plates
     ``plate``, ``well``, ``well_row``, ``well_column``, ``field`` and ``acquisition``.
 
@@ -88,8 +89,8 @@ class OmeZarrFolder(ImageFolder):
 
         Args:
             path: A store, a group in one, a folder of stores at any depth, or a list of stores;
-                also by URL. Or one store in a zip archive of this machine, whose name ends in
-                ``.zarr.zip`` or ``.ozx``.
+                also by URL. Stores may be zip archives, whose names end in ``.zarr.zip`` or
+                ``.ozx``.
             level: Level of resolution, 0 is the finest and is taken when left out.
             pixel_size: Instead of `level`: take the coarsest level whose pixels are no larger
                 than this along X and Y, in the unit of the metadata, mostly micrometers; the
@@ -108,7 +109,8 @@ class OmeZarrFolder(ImageFolder):
             raise SettingsError(
                 f"level={level} and pixel_size={pixel_size}: expected one of them."
             )
-        tree, stores = open_tree(path, storage_options)
+        packed, stores = open_tree(path, storage_options)
+        tree = UnzippedTree(packed)
         job = _Look(tree, find_nodes(tree, stores), level or 0, pixel_size)
         super().__init__(tree, look_at_all(job, tree, num_cores), (level, pixel_size))
 
@@ -140,7 +142,7 @@ class OmeZarrFolder(ImageFolder):
                 for one in multiscale["datasets"]
                 if str(one["path"]).strip("/") == layout.level_path
             )
-            return describe_attributes(attributes, level, _axis_letters(multiscale))
+            return describe_attributes(attributes, level, axis_letters(multiscale))
         except (AttributeError, LookupError, StopIteration, TypeError, ValueError):
             return ImageDescription()  # the pixels are right whatever else is written
 
@@ -203,7 +205,7 @@ class _Look:
             levels = list(multiscale["datasets"])
             chosen = self._choose_level(multiscale, levels, folder)
             level_path = str(levels[chosen]["path"]).strip("/")
-            axes = _axis_letters(multiscale)
+            axes = axis_letters(multiscale)
             names = channel_names(node.attributes)
         except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
             raise ImageDataError(
@@ -268,19 +270,8 @@ def _stamp(tree: FileTree, folder: str, array: ZarrArray) -> Stamp:
         raise SourceError(f"{tree.path(path)} is not there any more ({error}).") from error
 
 
-def _axis_letters(multiscale: Mapping[str, Any]) -> str:
-    """Return a letter for each axis: by its type where the name is longer."""
-    axes = multiscale.get("axes", list("tczyx"))  # versions 0.1 and 0.2 have no others
-    letters = []
-    for axis in axes:
-        name = str(axis["name"] if isinstance(axis, dict) else axis)
-        kind = axis.get("type") if isinstance(axis, dict) else None
-        letters.append(_LETTERS.get(str(kind), name[:1] if len(name) == 1 else "?"))
-    return "".join(letters).upper()
-
-
 def _pixel_size(multiscale: Mapping[str, Any], level: Mapping[str, Any]) -> float:
     """Return the larger side of a pixel, from scales of the level and of the whole image."""
-    axes = _axis_letters(multiscale)
+    axes = axis_letters(multiscale)
     size = level_scale(multiscale, level, len(axes))
     return float(max(size[axes.index("Y")], size[axes.index("X")]))

@@ -1,4 +1,4 @@
-"""What OME-Zarr attributes say of an image: name, pixel sizes and channels."""
+"""What OME-Zarr attributes say of an image: its axes, name, pixel sizes and channels."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,13 +7,57 @@ import numpy as np
 
 from fastloader.sources._description import ChannelDescription, ImageDescription
 
-__all__ = ["channel_names", "describe_attributes", "level_scale"]
+__all__ = ["axis_letters", "channel_names", "describe_attributes", "level_scale"]
 
+_LETTERS = {"time": "T", "channel": "C", **{name: name.upper() for name in "tczyx"}}
+"""Of types, and of names of axes without one."""
+_SPACE = "space"
 _SYMBOLS = {
     "angstrom": "\u00c5", "centimeter": "cm", "meter": "m", "micrometer": "\u00b5m",
     "millimeter": "mm", "nanometer": "nm", "picometer": "pm",
 }  # fmt: skip
 """OME's names of the units, which tables hold."""
+
+
+def axis_letters(multiscale: Mapping[str, Any]) -> str:
+    """Return a letter for each axis: T, C, Z, Y, X, or ``?`` for one that has no place.
+
+    Types come before names, which are free. Axes of space that are not named x, y or z are the
+    letters that are left, in the order in which they have to come: the last is X. One axis of no
+    type or one of its own stands where channels would, if there are none.
+
+    Args:
+        multiscale: The image.
+
+    Raises:
+        ValueError: If its axes are given in the way of a later version.
+
+    References:
+        OME-Zarr 0.5, 2.3, https://ngff.openmicroscopy.org/0.5/.
+    """
+    if "coordinateSystems" in multiscale:
+        raise ValueError("coordinateSystems are of a version after 0.5, which is not read")
+    # Versions 0.1 and 0.2 have no others, 0.3 has names only.
+    axes = [
+        axis if isinstance(axis, Mapping) else {"name": axis}
+        for axis in multiscale.get("axes", "tczyx")
+    ]
+    letters = [_letter(axis) for axis in axes]
+    if letters.count("?") == 1 and "C" not in letters:
+        letters[letters.index("?")] = "C"
+    left = [letter for letter in "XYZ" if letter not in letters]
+    for position in reversed(range(len(letters))):
+        if letters[position] == _SPACE:
+            letters[position] = left.pop(0) if left else "?"
+    return "".join(letters)
+
+
+def _letter(axis: Mapping[str, Any]) -> str:
+    """Return what type and name of an axis say; `_SPACE` for one of space by another name."""
+    name, kind = str(axis["name"]).lower(), axis.get("type")
+    if kind == "space":
+        return name.upper() if name in {"x", "y", "z"} else _SPACE
+    return _LETTERS.get(str(kind)) or _LETTERS.get(name, "?")
 
 
 def describe_attributes(
