@@ -248,6 +248,7 @@ class FastLoader(ResumableLoader[T_co]):
                 and machine.fork_hazard is None
             ),
             budget_bytes=machine.available_bytes // (2 * machine.local_world_size),
+            num_cpus=machine.rank_cpus,
         )
         super().__init__(
             dataset=dataset,

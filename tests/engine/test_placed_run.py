@@ -69,7 +69,7 @@ class Begun(Placement):
 def made_here(monkeypatch):
     """Set how many batches are made before workers go on."""
     return lambda num_batches: monkeypatch.setattr(
-        _epoch, "Placement", lambda: Begun(num_batches)
+        _epoch, "Placement", lambda _num_cpus: Begun(num_batches)
     )
 
 

@@ -10,19 +10,21 @@ from fastloader.engine._placement import HOLD_SECONDS, START_SECONDS, Place, Pla
 class Clocked(Placement):
     """Computes as long as it is told."""
 
-    def __init__(self):
-        self.computed = 0.0
-        super().__init__(lambda: self.computed)
+    def __init__(self, num_cpus=4):
+        self.computed = self.used = 0.0
+        super().__init__(num_cpus, lambda: self.computed, lambda: self.used)
 
 
-def run(placement, seconds, *, here, workers, making=None, ahead=None):
+def run(placement, seconds, *, here, workers, making=None, ahead=None, num_threads=1):
     """Make batches for some time; return how many seconds of it were here."""
     took_at = {Place.HERE: here, Place.AHEAD: ahead, Place.WORKERS: workers}
     passed = spent_here = 0.0
     while passed < seconds:
         is_here, took = is_made_here(placement), took_at[placement.place]
         placement.computed += took * is_here
-        placement.note(took, took if making is None else making)
+        placement.used += took * num_threads
+        step = 0.0 if making is None else here - making
+        placement.note(took, max(took - step, 0.0))
         passed += took
         spent_here += took * is_here
     return spent_here
@@ -92,7 +94,7 @@ def test_one_unlucky_stretch_decides_nothing(placement):
     for _ in range(10_000):
         is_here = is_made_here(placement)
         seconds = took[is_here]
-        if placement._rounds and is_here and next(disturbed, False):
+        if placement._duel and placement._duel._rounds and is_here and next(disturbed, False):
             seconds = 0.03
         placement.computed += seconds
         placement.note(seconds, seconds)
@@ -109,11 +111,11 @@ def test_it_looks_again_after_a_while(placement):
     assert not is_made_here(placement)
 
 
-def test_it_looks_again_at_once_where_batches_take_longer_than_they_did(placement):
+def test_it_looks_again_soon_where_batches_take_longer_than_they_did(placement):
     run(placement, 3, here=2e-3, workers=2.6e-3)
     assert placement.needs_no_workers
 
-    run(placement, 3, here=4e-3, workers=2.6e-3)
+    run(placement, 10, here=4e-3, workers=2.6e-3)
 
     assert not is_made_here(placement)
 
@@ -140,7 +142,7 @@ def test_a_pause_of_the_loop_is_not_the_start_of_workers(placement):
     run(placement, 3, here=2e-3, workers=2.6e-3)
     assert placement.needs_no_workers
 
-    run(placement, 3, here=6e-3, workers=2.6e-3)
+    run(placement, 10, here=6e-3, workers=2.6e-3)
 
     assert not is_made_here(placement)
 
@@ -152,10 +154,10 @@ def test_workers_that_take_long_to_start_are_tried_again_the_later(placement, ma
     run(placement, 3, here=2e-3, workers=2.6e-3)
     assert placement.needs_no_workers
 
-    run(placement, 55, here=6e-3, workers=2.6e-3, making=making)
+    run(placement, 40, here=6e-3, workers=2.6e-3, making=making)
     assert placement.needs_no_workers
 
-    run(placement, 10, here=6e-3, workers=2.6e-3, making=making)
+    run(placement, 15, here=6e-3, workers=2.6e-3, making=making)
     assert placement.needs_no_workers is (making == 2e-3)
 
 
@@ -181,8 +183,7 @@ def held():
     ],
 )
 def test_batches_are_made_where_that_is_the_quickest(held, here, making, ahead, workers, place):
-    while held._phase is not Placement._hold:
-        run(held, 0.1, here=here, workers=workers, making=making, ahead=ahead)
+    run(held, 12 + 60 * here, here=here, workers=workers, making=making, ahead=ahead)
 
     assert held.place is place
 
@@ -289,3 +290,46 @@ def test_one_slow_stretch_is_no_reason_to_take_workers(held):
         run(held, 0.1, here=1e-3, workers=1.1e-3, making=1e-3, ahead=1.1e-3)
 
     assert held.place is Place.HERE
+
+
+def test_what_keeps_every_cpu_busy_already_is_tried_nowhere_else():
+    placement = Clocked(num_cpus=2)
+    placement.begin_pass([Place.AHEAD, Place.WORKERS], 2)
+
+    for _ in range(50):
+        placement.begin_pass([Place.AHEAD, Place.WORKERS], 2)
+        run(placement, 0.3, here=8e-3, workers=None, making=6e-3, num_threads=2)
+
+    assert placement.place is Place.HERE
+
+
+def test_what_is_computed_between_passes_does_not_count(held):
+    for _ in range(300):
+        held.begin_pass([Place.AHEAD, Place.WORKERS], 4)
+        run(held, START_SECONDS, here=3e-3, workers=3e-3, making=1e-3, ahead=2e-3)
+        held.used += 10.0
+
+    assert held.place is Place.AHEAD
+
+
+def test_no_trial_begins_before_as_much_is_lost_as_it_costs(held):
+    lost_until_trial = 0.0
+    while held.place is Place.HERE:
+        run(held, 3e-3, here=3e-3, workers=None, making=1e-3)
+        lost_until_trial += 3e-3 - 2.1e-3
+
+    assert lost_until_trial >= 0.1
+
+
+def test_a_trial_ends_once_it_has_cost_too_much(held, caplog):
+    with caplog.at_level(logging.INFO, "fastloader"):
+        spent_here = run(held, 10, here=9e-3, making=8e-3, ahead=8.9e-3, workers=0.2)
+
+    assert spent_here > 8
+    assert any("by workers took" in message for message in caplog.messages)
+
+
+def test_trials_in_vain_become_rare(held):
+    spent_here = run(held, 100, here=9e-3, making=6e-3, ahead=0.03, workers=0.04)
+
+    assert spent_here > 93

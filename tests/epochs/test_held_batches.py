@@ -22,7 +22,7 @@ from torch.utils.data import (
 from fastloader import FastLoader
 from fastloader.datasets import Augment, ChannelStatistics, Standardize
 from fastloader.datasets._batched import TensorRows, as_batched
-from fastloader.datasets._held import is_held, read_held_state
+from fastloader.datasets._held import copies_rows, is_held, read_held_state
 from fastloader.engine import Place
 from fastloader.sampling._compact import IndexArray
 from fastloader.transforms import GaussianNoise, RandomFlip
@@ -124,7 +124,7 @@ def test_a_pass_that_is_broken_off_leaves_nothing(num_read):
 @pytest.mark.parametrize("place", ALL, ids=lambda place: place.name)
 def test_an_error_comes_at_its_batch_and_the_others_come_too(place):
     order = [*range(40), 999, *range(41, 200)]
-    loader = FastLoader(pairs, 4, sampler=order)
+    loader = FastLoader(augmented(), 4, sampler=order)
     moving(loader, 1, (place,))
     iterator, labels, notes = iter(loader), [], []
     while True:
@@ -143,13 +143,13 @@ def test_an_error_comes_at_its_batch_and_the_others_come_too(place):
 @pytest.mark.multiprocess
 @pytest.mark.parametrize("places", [(Place.AHEAD,), (Place.WORKERS,)], ids=str)
 def test_what_the_loop_changes_shows_in_the_next_batch(places):
-    data = torch.zeros(64, 2)
-    dataset = TensorDataset(data)
+    data = torch.zeros(64, 1, 2, 2)
+    dataset = Augment(TensorDataset(data, torch.arange(64)), RandomFlip())
     loader = FastLoader(dataset, 4)
     placement = moving(loader, 1, places)
 
     seen = []
-    for number, [batch] in enumerate(loader):
+    for number, [batch, _] in enumerate(loader):
         seen.append(batch.unique().tolist())
         if number == 7:
             data += 1
@@ -157,6 +157,29 @@ def test_what_the_loop_changes_shows_in_the_next_batch(places):
     assert seen == [[0.0]] * 8 + [[1.0]] * 8
     assert placement.places[-1] is Place.HERE
     assert set(placement.places[:-1]) == set(places)
+
+
+def test_no_worker_copies_rows_that_threads_copy_as_fast(monkeypatch):
+    loader = FastLoader(pairs, 8)
+    list(loader)
+    assert loader._opener._placement._others == (Place.AHEAD,)
+
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 0)
+    list(loader)
+    assert loader._opener._placement._others == (Place.AHEAD, Place.WORKERS)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "is_copied"),
+    [
+        (pairs, True),
+        (StackDataset(Subset(pairs, [3, 1]), Subset(pairs, [1, 2])), True),
+        (augmented(), False),
+        (Subset(augmented(), [1]), False),
+    ],
+)
+def test_it_is_known_whether_rows_are_only_copied(dataset, is_copied):
+    assert copies_rows(as_batched(dataset)) is is_copied
 
 
 @pytest.mark.multiprocess

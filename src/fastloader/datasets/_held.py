@@ -15,7 +15,7 @@ from fastloader.datasets._batched import (
 from fastloader.transforms import Transform
 from fastloader.typing import BatchedDataset
 
-__all__ = ["is_held", "read_held_state"]
+__all__ = ["copies_rows", "is_held", "read_held_state"]
 
 _VALUES = (bool, int, float, str, type(None))
 
@@ -36,6 +36,16 @@ def is_held(batched: BatchedDataset) -> bool:
     if isinstance(batched, Adapter):
         return all(map(is_held, batched.parts()))
     return is_ours(batched) and getattr(batched, "is_held", False) is True
+
+
+def copies_rows(batched: BatchedDataset) -> bool:
+    """Tell whether to make a batch is to copy rows of tensors, and nothing else.
+
+    The threads that are lent for it then copy as fast as the machine can, and no other process is quicker.
+    """
+    if isinstance(batched, WrappedRows) or not isinstance(batched, Adapter):
+        return False
+    return isinstance(batched, TensorRows) or all(map(copies_rows, batched.parts()))
 
 
 def read_held_state(batched: BatchedDataset) -> tuple[Hashable, ...]:

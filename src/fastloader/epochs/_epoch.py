@@ -12,7 +12,7 @@ from torch.utils.data import IterableDataset, default_collate
 
 from fastloader._torch_internals import index_sampler, reported_length
 from fastloader.datasets._batched import as_batched, has_independent_rows
-from fastloader.datasets._held import is_held, read_held_state
+from fastloader.datasets._held import copies_rows, is_held, read_held_state
 from fastloader.datasets._resident import preferred_residence
 from fastloader.engine import (
     AheadRun,
@@ -82,7 +82,7 @@ class EpochOpener:
         self._habits = DrawingHabits()
         self.residence = Residence()
         self._direct = DirectReading()
-        self._placement = Placement()
+        self._placement = Placement(facts.num_cpus)
 
     def open(self, loader: Any, begun: BegunEpoch, began: float) -> LoaderIterator:
         """Return the iterator of an epoch.
@@ -171,12 +171,14 @@ class EpochOpener:
             maker = self._maker(epoch, standby, is_inert=False)
             return AheadRun(maker, order, deliveries, standby)
 
+        has_enough_threads = torch.get_num_threads() >= self._facts.num_cpus
         return self._placed(
             epoch,
             self._maker(epoch, None, is_inert=False),
             {Place.AHEAD: make_ahead},
             seconds,
             num_batches=None,
+            gains_by_workers=not (has_enough_threads and copies_rows(batched)),
             read_state=partial(read_held_state, batched),
         )
 
@@ -203,6 +205,7 @@ class EpochOpener:
         seconds: CopySeconds | None,
         *,
         num_batches: int | None,
+        gains_by_workers: bool = True,
         read_state: Callable[[], object] | None = None,
     ) -> LoaderIterator:
         """Return an epoch whose batches are made here, in other places or by workers."""
@@ -216,7 +219,8 @@ class EpochOpener:
             Place.HERE: lambda order: InProcessRun(maker, order, epoch.deliveries),
             **others,
         }
-        if num_workers > 0 and self._worker_runs.may_do_without(epoch.loader, epoch.device):
+        may_do_without = self._worker_runs.may_do_without(epoch.loader, epoch.device)
+        if num_workers > 0 and gains_by_workers and may_do_without:
             makers[Place.WORKERS] = partial(self._start, epoch, workers)
         run = PlacedRun(
             self._placement,

@@ -27,5 +27,7 @@ class LoaderFacts:
     """Whether workers may be forked where another start method was chosen and cannot work."""
     budget_bytes: int
     """Bound of the memory that batches ahead of the consumer may take."""
+    num_cpus: int
+    """That this process may keep busy."""
     skipped: list[SkippedSample] = field(default_factory=list)
     """Takes the samples that are left out, in all epochs."""
