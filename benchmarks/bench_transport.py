@@ -7,8 +7,9 @@ Held fixed: the dataset (a list of eight ready samples), batches in order, one v
 Baseline: stock DataLoader, the better of as it comes and tuned.
 Method: loaders live on; one epoch before the clock starts, then whole epochs.
 Limit: one copy of the same bytes, by one thread, into memory that exists, read as all batches are: a
-    loader that takes samples as they are has to do no less. Without being read, FastLoader's batches of
-    77 MB cost 1.04 to 1.13 of their copy in CPU time, and reading 19,000 pages that no cache holds a quarter more.
+    loader that takes samples as they are has to do no less by torch's own copy. Batches of 77 MB go past
+    the cache where that was compiled, which takes less CPU time; reading 19,000 pages that no cache holds
+    takes a quarter of the copy's.
 Losing cases: batches under some 10 kB, where both are bound by the pipe and the pickle.
 Command: python benchmarks/bench_transport.py --workload large --workers 1 --json transport-large.json
 """

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import default_collate
 
+from fastloader.engine import _collate
 from fastloader.engine._collate import DefaultCollate, collate_map_into
 from fastloader.shm import _past_cache
 from fastloader.shm._past_cache import PastCache
@@ -286,6 +287,19 @@ class Watched(PastCache):
             ctypes.memmove(target + place * row_bytes, address, row_bytes)
 
 
+@pytest.fixture
+def watched(monkeypatch):
+    """What copies past the cache, of however few bytes."""
+    watched = Watched()
+    monkeypatch.setattr(_past_cache, "LEAST_BYTES", 1)
+    monkeypatch.setattr(_collate, "LEAST_BYTES", 1)
+    monkeypatch.setattr(_collate, "past_cache", lambda: watched)
+    num_threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield watched
+    torch.set_num_threads(num_threads)
+
+
 LARGE = {
     "tensors": (lambda image: image, 1),
     "arrays": (torch.Tensor.numpy, 1),
@@ -301,21 +315,27 @@ LARGE = {
 
 
 @pytest.mark.parametrize(("make", "expected"), LARGE.values(), ids=LARGE)
-def test_large_samples_for_a_device_are_copied_past_the_cache(monkeypatch, make, expected):
-    monkeypatch.setattr(_past_cache, "LEAST_BYTES", 1)
+def test_large_samples_are_copied_past_the_cache(watched, make, expected):
     images = torch.rand(4, 3, 96, 64)
     samples = [(make(image), number) for number, image in enumerate(images)]
-    watched = Watched()
 
-    found = DefaultCollate(collate_map_into(allocate, watched))(samples)
+    found = DefaultCollate(collate_map_into(allocate))(samples)
 
     assert_same(default_collate(samples), found)
     assert watched.num_batches == expected
 
 
-def test_samples_that_differ_are_torchs_to_refuse_on_the_way_to_a_device_too(monkeypatch):
-    monkeypatch.setattr(_past_cache, "LEAST_BYTES", 1)
+def test_large_samples_that_differ_are_torchs_to_refuse(watched):
     samples = [torch.rand(3, 96, 64), torch.rand(3, 64, 96)]
 
     with pytest.raises(RuntimeError, match="equal size"):
-        DefaultCollate(collate_map_into(allocate, Watched()))(samples)
+        DefaultCollate(collate_map_into(allocate))(samples)
+    assert watched.num_batches == 0
+
+
+def test_threads_share_the_copy_of_a_very_large_batch(watched):
+    torch.set_num_threads(3)
+    samples = list(torch.rand(4, 3, 96, 64))
+
+    assert torch.equal(collate(samples), torch.stack(samples))
+    assert watched.num_batches == 3

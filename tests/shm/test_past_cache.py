@@ -27,7 +27,10 @@ def compiled():
 
 @pytest.mark.parametrize("row_bytes", [64, 128, 4096, 65_600])
 @pytest.mark.parametrize("shift", [0, 1, 7, 16, 33])
-def test_rows_arrive_one_after_the_other_from_any_address(compiled, row_bytes, shift):
+@pytest.mark.parametrize("num_threads", [1, 2, 7])
+def test_rows_arrive_one_after_the_other_from_any_address(
+    compiled, row_bytes, shift, num_threads
+):
     data = torch.randint(0, 256, (10 * row_bytes + shift,), dtype=torch.uint8)
     rows = data[shift:].view(10, row_bytes)
     chosen = [3, 0, 9, 9, 5]
@@ -35,7 +38,10 @@ def test_rows_arrive_one_after_the_other_from_any_address(compiled, row_bytes, s
     target = whole[1:6]
 
     PastCache(compiled.copy_rows).copy_rows(
-        [rows[number].data_ptr() for number in chosen], row_bytes, target.data_ptr()
+        [rows[number].data_ptr() for number in chosen],
+        row_bytes,
+        target.data_ptr(),
+        num_threads,
     )
 
     assert torch.equal(target, rows[chosen])

@@ -3,13 +3,14 @@
 from collections.abc import Callable, Sequence
 from math import prod
 from operator import attrgetter
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from fastloader._torch_internals import collate, default_collate_fn_map
-from fastloader.shm._past_cache import PastCache
+from fastloader.shm._past_cache import LEAST_BYTES, past_cache
 from fastloader.tensors._arrays import TORCH_DTYPES, sharable_array
 from fastloader.tensors._buffers import Allocator
 from fastloader.typing import Batch, Sample
@@ -17,6 +18,7 @@ from fastloader.typing import Batch, Sample
 __all__ = ["CollateMap", "DefaultCollate", "collate_map_into", "install_collate_into"]
 
 CollateMap: TypeAlias = dict[Any, Callable[..., Any]]
+T = TypeVar("T")
 
 _STOCK_TENSOR = default_collate_fn_map[torch.Tensor]
 _STOCK_ARRAY = default_collate_fn_map[np.ndarray]
@@ -30,7 +32,7 @@ _PLAIN = {np.ndarray, np.memmap}
 _NUMPY_DTYPES = frozenset(TORCH_DTYPES.values())
 
 
-def collate_map_into(allocate: Allocator, past_cache: PastCache | None = None) -> CollateMap:
+def collate_map_into(allocate: Allocator) -> CollateMap:
     """Return torch's table of collate functions, with those for tensors, arrays and numbers replaced.
 
     Results equal torch's bit for bit. What the replacements do not know (nested, sparse or
@@ -38,31 +40,29 @@ def collate_map_into(allocate: Allocator, past_cache: PastCache | None = None) -
 
     Args:
         allocate: Makes each output.
-        past_cache: Copies large samples, if the next to read them is a device.
     """
     table = dict(default_collate_fn_map)
     # Somebody who has put functions of their own there keeps them.
     if table[torch.Tensor] is _STOCK_TENSOR:
-        table[torch.Tensor] = _TensorCollate(allocate, _STOCK_TENSOR, past_cache)
+        table[torch.Tensor] = _TensorCollate(allocate, _STOCK_TENSOR)
     if table[np.ndarray] is _STOCK_ARRAY:
-        table[np.ndarray] = _ArrayCollate(allocate, _STOCK_ARRAY, past_cache)
+        table[np.ndarray] = _ArrayCollate(allocate, _STOCK_ARRAY)
     for kind, dtype in ((int, np.dtype(np.int64)), (float, np.dtype(np.float64))):
         if getattr(table.get(kind), "__module__", None) == _STOCK_MODULE:
             table[kind] = _NumberCollate(allocate, table[kind], kind, dtype)
     return table
 
 
-def install_collate_into(allocate: Allocator, past_cache: PastCache | None) -> None:
+def install_collate_into(allocate: Allocator) -> None:
     """Replace the functions for tensors, arrays and numbers in torch's own table.
 
     Args:
         allocate: As for `collate_map_into`.
-        past_cache: As for `collate_map_into`.
 
     **Processes:** only in a worker process, whose every call of `default_collate` is ours:
     also those inside a collate function of the user.
     """
-    default_collate_fn_map.update(collate_map_into(allocate, past_cache))
+    default_collate_fn_map.update(collate_map_into(allocate))
 
 
 class DefaultCollate:
@@ -104,12 +104,9 @@ class DefaultCollate:
 
 
 class _TensorCollate:
-    def __init__(
-        self, allocate: Allocator, stock: Callable[..., Any], past_cache: PastCache | None
-    ) -> None:
+    def __init__(self, allocate: Allocator, stock: Callable[..., Any]) -> None:
         self._allocate = allocate
         self._stock = stock
-        self._past_cache = past_cache
         self._stacked_bytes = getattr(allocate, "stacked_bytes", 0)
 
     def __call__(
@@ -139,23 +136,13 @@ class _TensorCollate:
     def _stack(self, batch: Sequence[torch.Tensor]) -> torch.Tensor:
         first = batch[0]
         out = self._allocate((len(batch), *first.shape), first.dtype)
-        if self._goes_past_cache(batch, out):
-            sources = map(torch.Tensor.data_ptr, batch)
-            self._past_cache.copy_rows(sources, first.nbytes, out.data_ptr())  # type: ignore[union-attr]
+        if _copy_past_cache(batch, out, torch.Tensor.data_ptr, _has_plain_bytes):
             return out
         if first.numel() > _FEW_ELEMENTS and _is_for_one_thread(batch):
             arrays = [tensor.numpy() for tensor in batch]
             np.concatenate(arrays, out=out.numpy().reshape(-1, *first.shape[1:]))
             return out
         return torch.stack(list(batch), out=out)
-
-    def _goes_past_cache(self, batch: Sequence[torch.Tensor], out: torch.Tensor) -> bool:
-        first = batch[0]
-        return (
-            self._past_cache is not None
-            and self._past_cache.suits(len(batch), first.nbytes, out.data_ptr())
-            and all(_has_plain_bytes(tensor, first.shape) for tensor in batch)
-        )
 
     def _is_small(self, first: torch.Tensor, count: int) -> bool:
         # As fast, or faster, without looking at each.
@@ -166,8 +153,36 @@ _DTYPE = attrgetter("dtype")
 _SHAPE = attrgetter("shape")
 
 
+def _copy_past_cache(
+    batch: Sequence[T],
+    out: torch.Tensor,
+    address: Callable[[T], int],
+    is_plain: Callable[[T, torch.Size], bool],
+) -> bool:
+    """Copy large samples to a batch that no cache holds; return False where others would not gain.
+
+    Args:
+        batch: Samples of the dtype of `out`.
+        out: Contiguous, shape ``(samples, ...)``.
+        address: Returns the place of a sample's first byte.
+        is_plain: Tells whether a sample lies in memory as it is to lie in the batch.
+    """
+    if out.nbytes < LEAST_BYTES or (past := past_cache()) is None:
+        return False
+    row_bytes, shape = out.nbytes // len(out), out.shape[1:]
+    if not (
+        past.suits(len(out), row_bytes, out.data_ptr())
+        and all(is_plain(sample, shape) for sample in batch)
+    ):
+        return False
+    num_threads = min(
+        torch.get_num_threads(), out.nbytes // LEAST_BYTES
+    )  # to start one takes time
+    past.copy_rows([*map(address, batch)], row_bytes, out.data_ptr(), num_threads)
+    return True
+
+
 def _has_plain_bytes(tensor: torch.Tensor, shape: torch.Size) -> bool:
-    """Return whether a tensor of a shape lies in memory as it is to lie in the batch."""
     return (
         type(tensor) is torch.Tensor
         and tensor.layout is torch.strided
@@ -176,6 +191,14 @@ def _has_plain_bytes(tensor: torch.Tensor, shape: torch.Size) -> bool:
         and tensor.is_contiguous()
         and not (tensor.requires_grad or tensor.is_conj() or tensor.is_neg())
     )
+
+
+def _is_contiguous(array: npt.NDArray[Any], _shape: torch.Size) -> bool:
+    return array.flags.c_contiguous
+
+
+def _array_address(array: npt.NDArray[Any]) -> int:
+    return array.ctypes.data
 
 
 def _is_for_one_thread(batch: Sequence[torch.Tensor]) -> bool:
@@ -197,12 +220,9 @@ def _is_for_one_thread(batch: Sequence[torch.Tensor]) -> bool:
 
 
 class _ArrayCollate:
-    def __init__(
-        self, allocate: Allocator, stock: Callable[..., Any], past_cache: PastCache | None
-    ) -> None:
+    def __init__(self, allocate: Allocator, stock: Callable[..., Any]) -> None:
         self._allocate = allocate
         self._stock = stock
-        self._past_cache = past_cache
 
     def __call__(
         self, batch: Sequence[Any], *, collate_fn_map: CollateMap | None = None
@@ -219,13 +239,8 @@ class _ArrayCollate:
             arrays = [sharable_array(a) if isinstance(a, np.ndarray) else a for a in batch]
             return self._stock(arrays, collate_fn_map=collate_fn_map)
         out = self._allocate((len(batch), *shape), torch_dtype)
-        if (
-            self._past_cache is not None
-            and self._past_cache.suits(len(batch), first.nbytes, out.data_ptr())
-            and all(array.flags.c_contiguous for array in batch)
-        ):
-            sources = (array.ctypes.data for array in batch)
-            self._past_cache.copy_rows(sources, first.nbytes, out.data_ptr())
+        if _copy_past_cache(batch, out, _array_address, _is_contiguous):
+            pass
         elif shape and prod(shape):
             # One call without a view of each array; `np.stack` takes several times as long.
             np.concatenate(batch, out=out.numpy().reshape(-1, *shape[1:]))

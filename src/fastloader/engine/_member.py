@@ -76,7 +76,6 @@ class Member:
             foreign_descriptors=_consumer_descriptors if options.forks else frozenset(),
             libraries=find_libraries() if options.forks else None,
             generators=launch.find_generators(),
-            is_read_by_device=options.pin is not None,
             ignored_signals=left_alone,
         )
         self.process: BaseProcess = options.context.Process(  # type: ignore[attr-defined]

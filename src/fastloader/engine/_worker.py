@@ -59,7 +59,6 @@ from fastloader.randomness._seeding import (
 )
 from fastloader.shm._arena import ArenaView, SlotPlace
 from fastloader.shm._memory_file import MemoryFile
-from fastloader.shm._past_cache import past_cache
 from fastloader.tensors._buffers import allocating_with
 from fastloader.typing import Batch
 
@@ -91,8 +90,6 @@ class WorkerSetup:
     """The numerical libraries that a forked worker inherits; None for others."""
     generators: OwnedGenerators | None
     """Those of the dataset that a forked worker inherits; None for others."""
-    is_read_by_device: bool
-    """Whether batches are copied to a device from their slots."""
     ignored_signals: tuple[int, ...]
     """Those that the consumer handles itself."""
 
@@ -189,9 +186,7 @@ class _Worker:
         )
 
     def initialise(self, worker_init_fn: Callable[[int], None] | None) -> None:
-        # A transform would have to read what is in no cache.
-        goes_past = self._setup.is_read_by_device and self._plan.batch_transform is None
-        install_collate_into(self._allocate, past_cache() if goes_past else None)
+        install_collate_into(self._allocate)
         seed_global_generators(
             self._setup.base_seed, self._setup.ranks.rank, self._setup.worker_id
         )

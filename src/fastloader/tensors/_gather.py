@@ -176,12 +176,7 @@ def _gather_past_cache(
     _check(positions, source)
     row_bytes = out.nbytes // len(out)
     addresses = (source.data_ptr() + row_bytes * positions).tolist()
-    target = out.data_ptr()
-
-    def copy(start: int, stop: int) -> None:
-        past.copy_rows(addresses[start:stop], row_bytes, target + start * row_bytes)
-
-    share_out(len(positions), num_parts, copy)
+    past.copy_rows(addresses, row_bytes, out.data_ptr(), num_parts)
 
 
 def _check(positions: npt.NDArray[np.int64], source: torch.Tensor) -> None:
