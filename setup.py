@@ -22,6 +22,11 @@ setup(
             optional=True,
         ),
         Extension(
+            "fastloader.sources._raw_files",
+            sources=["src/fastloader/sources/_raw_files.c"],
+            optional=True,
+        ),
+        Extension(
             "fastloader.shm._streaming",
             sources=["src/fastloader/shm/_streaming.c"],
             extra_compile_args=["-O3"],

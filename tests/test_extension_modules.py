@@ -4,10 +4,16 @@ import importlib
 
 import pytest
 
-from fastloader._extension_modules import KERNELS, STREAMING, extension_module, import_error
+from fastloader._extension_modules import (
+    KERNELS,
+    RAW_FILES,
+    STREAMING,
+    extension_module,
+    import_error,
+)
 
 
-@pytest.fixture(params=[KERNELS, STREAMING])
+@pytest.fixture(params=[KERNELS, RAW_FILES, STREAMING])
 def name(request):
     return request.param
 

@@ -4,9 +4,10 @@ import importlib
 import os
 from types import ModuleType
 
-__all__ = ["KERNELS", "STREAMING", "extension_module", "import_error"]
+__all__ = ["KERNELS", "RAW_FILES", "STREAMING", "extension_module", "import_error"]
 
 KERNELS = "fastloader.transforms._kernels"
+RAW_FILES = "fastloader.sources._raw_files"
 STREAMING = "fastloader.shm._streaming"
 
 

@@ -1,6 +1,7 @@
 """Images of a source decoded into memory by all cores."""
 
 import math
+import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
@@ -14,6 +15,7 @@ from fastloader.sources._job_processes import BUFFERS_PER_CHILD
 from fastloader.sources._jobs import run_job
 from fastloader.sources._opened_here import state_without
 from fastloader.sources._protocol import ImageTable, WritePixels
+from fastloader.sources._raw_pixels import RawReader, raw_reader
 
 __all__ = ["REQUESTS_AT_ONCE", "ImageDecoder", "decode_images"]
 
@@ -67,6 +69,14 @@ class ImageDecoder(Protocol):
         """Return the path of an image."""
         ...
 
+    def is_stored_raw(self, rows: Integers) -> npt.NDArray[np.bool_]:
+        """Tell of which images all pixels lie in the file in one piece and as they are wanted."""
+        ...
+
+    def raw_places(self, rows: Integers) -> Integers:
+        """Return stamps of the files of such images, and where the pixels in them begin."""
+        ...
+
 
 def decode_images(
     decoder: ImageDecoder,
@@ -98,6 +108,18 @@ def decode_images(
     if channels is not None:
         shapes[:, 1] = len(channels)
     sizes = shapes.prod(axis=1) * table.item_sizes[rows]
+    reader = raw_reader() if is_local and channels is None else None
+    if reader is not None and isinstance(write, ArrayWriter | MemoryWriter):
+        is_raw = decoder.is_stored_raw(rows)
+        if is_raw.any():
+            images = (rows[is_raw], offsets[is_raw], shapes[is_raw], sizes[is_raw])
+            raw_job = _RawJob(reader, decoder, *images, write, num_cores)
+            _run(raw_job, on_rows, num_cores, in_processes=False)
+        rows, offsets, shapes, sizes = (
+            every[~is_raw] for every in (rows, offsets, shapes, sizes)
+        )
+        if not len(rows):
+            return
     for_children = np.zeros(len(rows), np.bool_)
     if not is_local:
         at_once = min(REQUESTS_AT_ONCE, _REQUESTED_BYTES // max(1, int(sizes.max())))
@@ -201,15 +223,18 @@ class _DecodeJob:
 
     def run(self, part: int) -> None:
         for at in self._images_of(part):
-            offset = int(self._offsets[at])
-            shape, dtype = self._kind(at)
-            if self._in_place is not None:
-                out = self._in_place.view(offset, shape, dtype)
-                self._decoder.decode(int(self._rows[at]), out, self._channels)
-            else:
-                out = self._scratch_array(shape, dtype)
-                self._decoder.decode(int(self._rows[at]), out, self._channels)
-                self._write(offset, out)
+            self._decode(at)
+
+    def _decode(self, at: int) -> None:
+        offset = int(self._offsets[at])
+        shape, dtype = self._kind(at)
+        if self._in_place is not None:
+            out = self._in_place.view(offset, shape, dtype)
+            self._decoder.decode(int(self._rows[at]), out, self._channels)
+        else:
+            out = self._scratch_array(shape, dtype)
+            self._decoder.decode(int(self._rows[at]), out, self._channels)
+            self._write(offset, out)
 
     def make(self, part: int, buffer: npt.NDArray[np.uint8]) -> None:
         first = self._places[self._starts[part]]
@@ -259,9 +284,45 @@ class _DecodeJob:
         return np.ndarray(shape, dtype, block)
 
 
+class _RawJob(_DecodeJob):
+    """Images whose files hold their pixels as they are wanted, read many at once."""
+
+    def __init__(
+        self,
+        reader: RawReader,
+        decoder: ImageDecoder,
+        rows: Integers,
+        offsets: Integers,
+        shapes: Integers,
+        sizes_bytes: Integers,
+        write: ArrayWriter | MemoryWriter,
+        num_cores: int,
+    ) -> None:
+        super().__init__(decoder, rows, offsets, shapes, sizes_bytes, write, None, num_cores)
+        self._reader = reader
+        self._target = write
+
+    def run(self, part: int) -> None:
+        images = self._images_of(part)
+        at = images.start
+        while at < images.stop:
+            some = slice(at, images.stop)
+            rows = self._rows[some]
+            at += self._reader.read(
+                (os.fsencode(self._decoder.file_path(row)) for row in rows.tolist()),
+                self._decoder.raw_places(rows),
+                self._sizes_bytes[some],
+                self._offsets[some],
+                self._target,
+            )
+            if at < images.stop:
+                self._decode(at)  # knows what is wrong with it
+                at += 1
+
+
 def _part_starts(sizes_bytes: Integers, num_cores: int) -> Integers:
     """Return the first image of each part, and last the number of images."""
-    most = min(_MAX_PARTS, max(1, num_cores) * _PARTS_PER_CORE)
+    most = min(_MAX_PARTS, num_cores * _PARTS_PER_CORE) if num_cores > 1 else 1
     target = max(1, min(_PART_BYTES, int(sizes_bytes.sum()) // most))
     ends = np.cumsum(sizes_bytes)
     part_of = (ends - sizes_bytes) // max(target, -(-int(ends[-1]) // _MAX_PARTS))

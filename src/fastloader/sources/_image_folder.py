@@ -45,6 +45,14 @@ class ImageLayout(Protocol):
         """Bytes of pixels that one call of a decoder gives: of a strip, a tile, a chunk."""
         ...
 
+    @property
+    def is_stored_raw(self) -> bool:
+        """True if all pixels lie in the image's file in one piece and as they are wanted.
+
+        What is noted of each image begins then with the file's stamp, and where the pixels begin.
+        """
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class FoundImage:
@@ -90,6 +98,7 @@ class ImageFolder(ABC):
         self._layouts = layouts
         self._layout_codes = np.array([codes[image.layout] for image in found], np.int64)
         self._piece_bytes = np.array([layout.piece_bytes for layout in layouts], np.int64)
+        self._is_stored_raw = np.array([layout.is_stored_raw for layout in layouts], np.bool_)
         self._numbers = np.array(
             [number for image in found for number in image.numbers], np.int64
         )
@@ -243,6 +252,25 @@ class ImageFolder(ABC):
             rows: Row numbers.
         """
         return self._piece_bytes[self._layout_codes[rows]]
+
+    def is_stored_raw(self, rows: Integers) -> npt.NDArray[np.bool_]:
+        """Tell of which images all pixels lie in the file in one piece and as they are wanted.
+
+        Args:
+            rows: Row numbers.
+        """
+        return self._is_stored_raw[self._layout_codes[rows]]
+
+    def raw_places(self, rows: Integers) -> Integers:
+        """Return stamps of files, and where the pixels in them begin.
+
+        Args:
+            rows: Row numbers of images that are stored raw.
+
+        Returns:
+            Shape ``(images, 3)``.
+        """
+        return self._numbers[self._number_ends[rows][:, None] + np.arange(3)]
 
     def file_path(self, row: int) -> str:
         """Return the whole path of an image, as error messages name it.

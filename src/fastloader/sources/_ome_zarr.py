@@ -53,6 +53,10 @@ class _ZarrLayout:
         return self.array.dtype
 
     @property
+    def is_stored_raw(self) -> bool:
+        return False
+
+    @property
     def piece_bytes(self) -> int:
         chunks = self.array.chunks
         shape = self.array.shape if chunks is None else chunks.shape

@@ -89,6 +89,16 @@ class TiffLayout:
         """Sizes T, C, Z, Y, X."""
         return self.order.shape
 
+    @property
+    def is_stored_raw(self) -> bool:
+        """True if the bytes in the file are those of the image in memory."""
+        return self.is_raw and self.order.is_in_order and not self.is_swapped
+
+    @property
+    def is_swapped(self) -> bool:
+        """True if the bytes of a pixel come in the order of other machines."""
+        return self.dtype.itemsize > 1 and np.dtype(self.byte_order + "u2") != np.dtype("=u2")
+
 
 @contextmanager
 def open_series(

@@ -48,9 +48,7 @@ def read_pixels(
                 )
             if layout.is_raw:
                 file.read_into(int(notes[2]), out.reshape(-1).view(np.uint8).data)
-                if out.dtype.itemsize > 1 and np.dtype(layout.byte_order + "u2") != np.dtype(
-                    "=u2"
-                ):
+                if layout.is_swapped:
                     out.byteswap(inplace=True)
                 return
             if layout.segments is not None:

@@ -10,7 +10,13 @@ from typing import Literal
 
 import torch
 
-from fastloader._extension_modules import KERNELS, STREAMING, extension_module, import_error
+from fastloader._extension_modules import (
+    KERNELS,
+    RAW_FILES,
+    STREAMING,
+    extension_module,
+    import_error,
+)
 from fastloader.cache._disk_file import default_cache_folder
 from fastloader.machine._machine import (
     Machine,
@@ -94,7 +100,7 @@ def check_machine() -> MachineReport:
         _check_accelerator(machine.accelerator, torch.version.cuda, _has_nvidia_driver()),
         _check_cache_folder(default_cache_folder()),
         *_check_environment(os.environ),
-        _check_kernels(KERNELS, STREAMING),
+        _check_kernels(KERNELS, RAW_FILES, STREAMING),
         *_check_extras(),
     ))
 
@@ -239,8 +245,8 @@ def _check_environment(environment: Mapping[str, str]) -> Iterator[MachineFindin
 
 def _check_kernels(*names: str) -> MachineFinding:
     slower = (
-        "transforms and large batches are left to NumPy and torch: same results, some of them "
-        "at a third of the rate"
+        "transforms, large batches and small files are left to NumPy, torch and Python: same "
+        "results, some of them at a third of the rate"
     )
     errors = [error for error in map(import_error, names) if error is not None]
     if errors:
@@ -252,7 +258,9 @@ def _check_kernels(*names: str) -> MachineFinding:
         )
     if None not in map(extension_module, names):
         return MachineFinding(
-            "kernels", "ok", "transforms of batches and copies of large ones are compiled"
+            "kernels",
+            "ok",
+            "transforms of batches, copies of large ones and reads of small files are compiled",
         )
     return MachineFinding(
         "kernels",
