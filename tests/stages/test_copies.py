@@ -347,15 +347,23 @@ def test_copies_that_are_over_are_not_waited_for(device, copied):
     assert not device.num_waits
 
 
-def test_memory_that_an_interrupted_call_has_locked_counts_as_locked(monkeypatch, caplog):
-    unlocked = []
-    runtime = SimpleNamespace(
-        cudaHostRegister=lambda *_memory: 712, cudaHostUnregister=unlocked.append
-    )
+def test_memory_that_an_interrupted_call_has_locked_is_locked_anew(monkeypatch, caplog):
+    locked = {4096: "the interrupted call's"}
+
+    def register(address, size_bytes, _flags):
+        if address in locked:
+            return 712
+        locked[address] = size_bytes
+        return 0
+
+    runtime = SimpleNamespace(cudaHostRegister=register, cudaHostUnregister=locked.pop)
     monkeypatch.setattr(torch.cuda, "cudart", lambda: runtime)
+    monkeypatch.setattr(torch.cuda, "check_error", lambda status: 1 // (status == 0))
+    monkeypatch.setattr("fastloader.stages._device._forget_last_error", lambda: None)
 
     unlock = lock_pages(4096, 8192)
+    assert locked == {4096: 8192}
     unlock()
 
-    assert unlocked == [4096]
+    assert not locked
     assert not caplog.records

@@ -211,6 +211,46 @@ def test_memory_that_cannot_be_locked_is_copied_all_the_same(monkeypatch, caplog
     assert caplog.text.count("cannot be locked") == 1
 
 
+def test_memory_that_is_locked_already_is_locked_anew(caplog):
+    block = torch.empty(1 << 20, dtype=torch.uint8)
+    address = -(-block.data_ptr() // 4096) * 4096
+    unlock = lock_pages(address, 1 << 16)
+
+    unlock_again = lock_pages(address, 1 << 16)
+    torch.ones(8, device="cuda").add_(1)  # an error left behind would be raised here
+    offset = address - block.data_ptr()
+    # As a storage of its own: torch looks where that begins.
+    part = torch.from_numpy(block.numpy()[offset : offset + 16])
+    assert part.is_pinned()
+    unlock_again()
+    unlock()
+
+    assert not part.is_pinned()
+    assert not caplog.records
+
+
+def draw_noise(image):
+    return image + torch.rand((), device=image.device) + torch.rand(())
+
+
+def test_foreign_transforms_of_resident_images_draw_by_key_on_the_device():
+    data = torch.utils.data.TensorDataset(torch.zeros(32, 1, 4, 4), torch.arange(32))
+    dataset = Augment(data, draw_noise, seed=3, global_rng=True)
+    before = torch.cuda.get_rng_state()
+
+    passes = []
+    for batch_size in (8, 4):
+        torch.cuda.manual_seed(batch_size)
+        state = torch.cuda.get_rng_state()
+        loader = FastLoader(dataset, batch_size, device="cuda", resident="device")
+        passes.append(torch.cat([images for images, _ in loader]))
+        assert torch.equal(torch.cuda.get_rng_state(), state)
+    torch.cuda.set_rng_state(before)
+
+    assert torch.equal(*passes)
+    assert len(passes[0].flatten(1)[:, 0].unique()) == 32
+
+
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_copies_are_timed_by_their_events(num_workers):
     loader = FastLoader(

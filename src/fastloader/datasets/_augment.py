@@ -59,8 +59,8 @@ class Augment(DatasetWrapper):
             same draws: a field, or a list of fields.
         index_field: A field of whole numbers or words that tells samples apart, to use in place
             of the index.
-        global_rng: Seed the global generators of Python, NumPy and torch (CPU) around each
-            call of a foreign callable, and put their states back.
+        global_rng: Seed the global generators of Python, NumPy and torch around each call of a foreign
+            callable (that of the CPU, and of the device where the image lies), and put their states back.
 
     Raises:
         SettingsError: If a transform cannot be called with an image, or the seed is no number.

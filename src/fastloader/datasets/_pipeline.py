@@ -38,8 +38,8 @@ def call_keyed(function: Any, image: Any, draws: Draws, *, global_rng: bool) -> 
         function: Takes the image and returns the changed one.
         image: What `function` takes.
         draws: Random numbers of this image.
-        global_rng: Also seed the global generators of Python, NumPy and torch (CPU) while
-            `function` runs, and put their states back.
+        global_rng: Also seed the global generators of Python, NumPy and torch, that of the CPU and of
+            the device where the image lies, while `function` runs, and put their states back.
     """
     word = int(draws.words()[0, 0])
     seed = (
@@ -55,8 +55,29 @@ def call_keyed(function: Any, image: Any, draws: Draws, *, global_rng: bool) -> 
             seed[1](word % 2**32)
         if not global_rng:
             return function(image)
-        with seeded_global_generators(word):
+        with seeded_global_generators(word), _seeded_generator_beside(image, word):
             return function(image)
+
+
+@contextmanager
+def _seeded_generator_beside(image: Any, seed: int) -> Iterator[None]:
+    """Seed torch's generator of the accelerator where an image lies, if it does, and put it back after.
+
+    Args:
+        image: Any.
+        seed: 64 bits.
+    """
+    if not isinstance(image, torch.Tensor) or image.device.type == "cpu":
+        yield
+        return
+    module: Any = torch.get_device_module(image.device)
+    state = module.get_rng_state(image.device)
+    with module.device(image.device):
+        module.manual_seed(seed >> 1)
+    try:
+        yield
+    finally:
+        module.set_rng_state(state, image.device)
 
 
 @contextmanager

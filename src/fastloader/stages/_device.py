@@ -61,8 +61,12 @@ def lock_pages(address: int, size_bytes: int) -> Callable[[], None]:
     runtime = torch.cuda.cudart()  # type: ignore[no-untyped-call]
     try:
         status = runtime.cudaHostRegister(address, size_bytes, 0)
-        if int(status) != _REGISTERED_ALREADY:  # by a call that was interrupted after it
-            torch.cuda.check_error(status)
+        if int(status) == _REGISTERED_ALREADY:
+            # By a call that was interrupted after it, perhaps for pages that lay there before.
+            _forget_last_error()
+            runtime.cudaHostUnregister(address)
+            status = runtime.cudaHostRegister(address, size_bytes, 0)
+        torch.cuda.check_error(status)
     except torch.cuda.CudaError as error:
         _forget_last_error()
         _warn_unlocked(str(error))
