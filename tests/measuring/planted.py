@@ -2,6 +2,7 @@
 
 import time
 from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 
 import numpy as np
 import torch
@@ -63,13 +64,20 @@ class Uneven(Computed):
 
 
 class Threaded(Computed):
-    """Samples for which several threads compute at once."""
+    """Samples for which several threads compute at once, each its share, as OpenMP's do."""
 
     def __getitem__(self, index):
         numbers = np.ones(1 << 14)
         if not hasattr(self, "pool"):
             self.pool = ThreadPoolExecutor(3)
-        list(self.pool.map(lambda _: [np.sqrt(numbers) for _ in range(100)], range(3)))
+            self.all_there = Barrier(3)
+
+        def compute_share(_):
+            self.all_there.wait()
+            for _ in range(100):
+                np.sqrt(numbers)
+
+        list(self.pool.map(compute_share, range(3)))
         return torch.zeros(self.shape), index
 
 

@@ -51,6 +51,20 @@ FAULTS = {
         },
         "num_workers=1",
     ),
+    "storage, of which one worker has nobody to wait for": (
+        {"num_workers": 1, "samples_seconds": 0.1, "computing_share": 0.1},
+        "num_workers=6",
+    ),
+    "too_few_workers, though others have the cores that the step wants": (
+        {
+            "num_workers": 0,
+            "samples_seconds": 0.02,
+            "slowdown": 4.0,
+            "step_seconds": 0.08,
+            "queued_step_seconds": 0.06,
+        },
+        "num_workers=1",
+    ),
     "collate, though few samples take most of the time of all": (
         {"samples_seconds": 0.002, "slow_share": 0.7, "collate_seconds": 0.2},
         "get_batch",
@@ -83,6 +97,19 @@ FAULTS = {
         "device_transform",
     ),
     "sampler": ({"order_seconds": 0.07}, "shuffle=True"),
+    "sampler, though the loop waits for a core": (
+        {"order_seconds": 0.02, "queued_wait_seconds": 0.045},
+        "shuffle=True",
+    ),
+    "storage, though the loop waits for a core": (
+        {
+            "num_workers": 4,
+            "samples_seconds": 0.1,
+            "computing_share": 0.1,
+            "queued_wait_seconds": 0.035,
+        },
+        "num_workers=6",
+    ),
     "slow_samples": (
         {"slow_share": 0.7, "slow_indices": (17, 3), "samples_seconds": 0.2},
         "num_workers=4, with in_order=False",
@@ -127,6 +154,10 @@ FAULTS = {
         "num_workers=0",
     ),
     "busy_cpus": ({"samples_seconds": 0.03, "slowdown": 6.0}, "fewer processes"),
+    "busy_cpus, of which only the loop can tell": (
+        {"num_workers": 0, "samples_seconds": 1e-3, "queued_wait_seconds": 0.078},
+        "fewer processes",
+    ),
     "unexplained": ({"samples_seconds": 0.045, "step_seconds": 0.03}, "fastloader.benchmark"),
 }
 FAULTS_WITHOUT_WAITING = {

@@ -25,14 +25,15 @@ class SlowInOurWorkers:
         return index
 
 
-def part_of(*, wall, ran, queued):
+def part_of(*, wall, ran, queued, later=0.0, collate=0.0):
     return _Part(
         indices=[0, 1],
         own_seconds=[0.01, 0.01],
         wall_seconds=wall,
+        later_wall_seconds=later,
         cpu_seconds=ran,
         threads={1: ThreadTime(ran, queued)},
-        collate_seconds=0.0,
+        collate_seconds=collate,
         transform_seconds=0.0,
     )
 
@@ -49,6 +50,21 @@ def part_of(*, wall, ran, queued):
 )
 def test_to_stand_in_line_for_a_core_is_neither_computing_nor_waiting(part, share):
     assert _summed([part], 0.0).computing_share == pytest.approx(share)
+
+
+@pytest.mark.parametrize(
+    ("part", "slowdown"),
+    [
+        (part_of(wall=0.1, ran=0.1, queued=0.0), 1.0),
+        (part_of(wall=0.4, ran=0.1, queued=0.3), 4.0),
+        (part_of(wall=0.4, ran=0.01, queued=0.1), 4 / 3),
+        (part_of(wall=0.1, ran=0.1, queued=0.0, later=0.4, collate=0.1), 2.5),
+        (part_of(wall=0.01, ran=0.001, queued=0.008), 1.0),
+    ],
+    ids=["alone", "computes, crowded", "waits, crowded", "collates, crowded", "too little"],
+)
+def test_a_batch_is_slowed_by_the_time_for_which_others_had_the_core(part, slowdown):
+    assert _summed([part], 0.0).slowdown == pytest.approx(slowdown)
 
 
 @pytest.mark.multiprocess

@@ -152,15 +152,15 @@ def _copy(e: Evidence) -> Finding | None:
 
 
 def _busy_cpus(e: Evidence) -> Finding | None:
-    loop_seconds = e.own_wait_seconds + e.step_seconds
-    holds_back = e.own_wait_seconds > HOLDS_BACK * loop_seconds
-    is_explained = e.expected_wait_seconds > 0.5 * e.wait_seconds
-    if e.slowdown < 1.5 or holds_back or not is_explained or not e.is_dear:
+    wait_seconds = e.uncrowded_wait_seconds
+    holds_back = wait_seconds > HOLDS_BACK * (wait_seconds + e.own_step_seconds)
+    if not e.is_crowded or holds_back:
         return None
     return _waiting(
         e,
         "busy_cpus",
-        f"Others have the cores: work takes {e.slowdown:.1f} times as long as by itself.",
+        f"Others have the cores: a batch takes {e.slowdown:.1f} times as long to make as by itself, and "
+        f"for {e.queued_wait_seconds / e.wait_seconds:.0%} of its waiting the loop has no core.",
         "fewer processes on this machine; the loader is fast enough for cores of its own",
     )
 
@@ -192,7 +192,7 @@ def _dear_workers(e: Evidence) -> Finding | None:
 
 
 def _sampler(e: Evidence) -> Finding | None:
-    if e.order_seconds < 0.5 * e.wait_seconds:
+    if e.order_seconds < 0.5 * e.unqueued_wait_seconds:
         return None
     return _waiting(
         e,
@@ -265,7 +265,7 @@ def _contention(e: Evidence) -> Finding | None:
     # Automatic workers that are only starting are not to blame: they are not busy yet.
     at_once = e.num_workers if e.busy_workers is None else e.busy_workers
     is_one = 0.5 < e.speedup < ONE_AFTER_THE_OTHER and at_once > 1.5 * e.speedup
-    if not can_tell or not is_one:
+    if e.num_workers < 2 or not can_tell or not is_one:
         return None
     if e.computes:
         return _waiting(
@@ -306,7 +306,8 @@ def _capacity(e: Evidence) -> Finding | None:
         return _waiting(
             e,
             "too_few_workers",
-            f"A batch takes {e.make_seconds * 1e3:.1f} ms to make and {e.step_seconds * 1e3:.1f} ms "
+            f"A batch takes {e.make_seconds * 1e3:.1f} ms to make and "
+            f"{e.own_step_seconds * 1e3:.1f} ms "
             f"to train on, with {e.num_workers} workers.",
             f"num_workers={min(e.cpus, e.num_needed)}",
         )
@@ -327,13 +328,13 @@ def _waiting(e: Evidence, cause: Cause, text: str, remedy: str) -> Finding:
 _Rule: TypeAlias = Callable[[Evidence], Finding | None]
 _ALWAYS: tuple[_Rule, ...] = (_oversubscription, _too_many_workers, _epoch_gap, _pinning, _copy)
 _WAITING: tuple[_Rule, ...] = (
+    _busy_cpus,
     _sampler,
     _transport,
     _dear_workers,  # before what looks at the parts of a batch, which is not what is waited for
     _batch_transform,
     _slow_samples,
     _collate,
-    _busy_cpus,
     _contention,
     _storage,
     _capacity,

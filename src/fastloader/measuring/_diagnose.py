@@ -1,6 +1,5 @@
 """Looks at a loader at work and says what makes it slow."""
 
-import statistics
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -11,6 +10,7 @@ from torch.utils.data import DataLoader, default_collate, default_convert
 
 from fastloader._loader import FastLoader
 from fastloader._progress_bar import Progress, progress_bar
+from fastloader.machine._busy_clock import ThreadTime, read_thread
 from fastloader.machine._machine import read_machine
 from fastloader.measuring._causes import HOLDS_BACK, Cause, Finding, find_causes
 from fastloader.measuring._evidence import Evidence
@@ -117,16 +117,33 @@ class _TimedStep:
 
     def __init__(self, step: Callable[[Any], Any]) -> None:
         self._step = step
-        self._seconds: list[float] = []
+        self._num_steps = 0
+        self._seconds = self._queued_seconds = self._queued_wait_seconds = 0.0
+        self._ended: ThreadTime | None = None
 
     def __call__(self, batch: Any) -> None:
-        began = time.perf_counter()
+        thread, began = read_thread(), time.perf_counter()
+        if self._ended is not None:
+            self._queued_wait_seconds += thread.since(self._ended).queued_seconds
         self._step(batch)
-        self._seconds.append(time.perf_counter() - began)
+        self._seconds += time.perf_counter() - began
+        self._ended = read_thread()
+        self._queued_seconds += self._ended.since(thread).queued_seconds
+        self._num_steps += 1
 
     @property
     def mean_seconds(self) -> float:
-        return statistics.fmean(self._seconds)
+        return self._seconds / self._num_steps
+
+    @property
+    def queued_mean_seconds(self) -> float:
+        """Of a step, for which others had the core."""
+        return self._queued_seconds / self._num_steps
+
+    @property
+    def queued_wait_mean_seconds(self) -> float:
+        """The same between two steps."""
+        return self._queued_wait_seconds / self._num_steps
 
 
 def _evidence_of(
@@ -160,6 +177,8 @@ def _evidence_of(
         wait_share=None if timed is None else stats.wait_share,
         wait_seconds=wait,
         step_seconds=max(0.0, 1 / rate - wait) if rate else step_seconds,
+        queued_step_seconds=0.0 if timed is None else timed.queued_mean_seconds,
+        queued_wait_seconds=0.0 if timed is None else min(wait, timed.queued_wait_mean_seconds),
         samples_seconds=probed.mean_seconds * num_samples,
         computing_share=probed.computing_share,
         collate_seconds=probed.collate_seconds,

@@ -29,6 +29,8 @@ class Evidence:
     wait_seconds: float = 0.0
     step_seconds: float = 0.0
     """What the loop does with a batch."""
+    queued_step_seconds: float = 0.0
+    """Of that, for which others had the core."""
     samples_seconds: float
     """Of reading all samples of a batch, without the time for which others had the cores."""
     computing_share: float = 1.0
@@ -46,7 +48,9 @@ class Evidence:
     """Of these samples, the slowest first."""
     threads_per_worker: float = 1.0
     slowdown: float = 1.0
-    """How many times as long work takes because others have the cores."""
+    """How many times as long a batch takes to make because others have the cores."""
+    queued_wait_seconds: float = 0.0
+    """Of the waiting, for which the loop could have gone on, but for a core."""
     batch_bytes: float = 0.0
     epoch_gap_seconds: float | None = None
     epoch_seconds: float = 0.0
@@ -64,6 +68,11 @@ class Evidence:
         return self.samples_seconds + self.collate_seconds + self.transform_seconds
 
     @property
+    def own_step_seconds(self) -> float:
+        """What the loop does with a batch, if nobody else has the cores."""
+        return max(0.0, self.step_seconds - self.queued_step_seconds)
+
+    @property
     def slowed_seconds(self) -> float:
         """What making a batch takes one worker as the machine is."""
         return self.make_seconds * (self.slowdown if self.computes else 1.0)
@@ -71,7 +80,10 @@ class Evidence:
     @property
     def speedup(self) -> float:
         """How many times as fast as one worker all of them make batches."""
-        return self.slowed_seconds / max(self.wait_seconds + self.step_seconds, 1e-9)
+        seconds = self.wait_seconds + self.step_seconds
+        if not self.computes:
+            seconds -= self.queued_wait_seconds + self.queued_step_seconds
+        return self.slowed_seconds / max(seconds, 1e-9)
 
     @property
     def is_dear(self) -> bool:
@@ -86,23 +98,40 @@ class Evidence:
     @property
     def num_needed(self) -> int:
         """Workers that would make batches as quickly as the loop takes them."""
-        step = max(self.step_seconds, self.make_seconds / 64)
+        step = max(self.own_step_seconds, self.make_seconds / 64)
         return max(1, -int(-self.make_seconds // step)) if step else 1
 
     @property
     def own_wait_seconds(self) -> float:
         """What the making of a batch keeps the loop waiting, if nobody else has the cores."""
-        return self._wait_for(self.make_seconds)
+        return self._wait_for(self.make_seconds, self.own_step_seconds)
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether others have the cores."""
+        return self.slowdown >= 1.5 or self.queued_wait_seconds > 0.5 * self.wait_seconds
+
+    @property
+    def unqueued_wait_seconds(self) -> float:
+        """The waiting, but for that in which the loop could have gone on, but for a core."""
+        return self.wait_seconds - self.queued_wait_seconds
+
+    @property
+    def uncrowded_wait_seconds(self) -> float:
+        """What would be left of the waiting if nobody else had the cores."""
+        if self.is_dear and self.expected_wait_seconds > 0.5 * self.wait_seconds:
+            return self.own_wait_seconds
+        return max(self.own_wait_seconds, self.unqueued_wait_seconds / self.slowdown)
 
     @property
     def expected_wait_seconds(self) -> float:
         """What the making of a batch keeps the loop waiting, as the machine is."""
-        return self._wait_for(self.slowed_seconds)
+        return self._wait_for(self.slowed_seconds, self.step_seconds)
 
-    def _wait_for(self, make_seconds: float) -> float:
+    def _wait_for(self, make_seconds: float, step_seconds: float) -> float:
         if self.num_workers == 0:
             return make_seconds
         at_once: float = self.num_workers
         if self.computes:
             at_once = min(at_once, max(1.0, self.cpus / self.threads_per_worker))
-        return max(0.0, make_seconds / at_once - self.step_seconds)
+        return max(0.0, make_seconds / at_once - step_seconds)

@@ -19,7 +19,7 @@ from fastloader.machine._busy_clock import ThreadTime, read_thread, read_threads
 __all__ = ["ProbeResult", "probe"]
 
 MOST_SAMPLES = 512
-LEAST_TIMED_SECONDS = 0.02
+LEAST_TIMED_SECONDS = 0.005
 ENOUGH_CPU_SECONDS = 0.1
 
 T = TypeVar("T")
@@ -33,6 +33,8 @@ class _Part(NamedTuple):
     """Of each sample, without the time for which others had the core."""
     wall_seconds: float
     """Of all samples together."""
+    later_wall_seconds: float
+    """Of what is done with them: to collate and to transform."""
     cpu_seconds: float
     """Of the process in that time."""
     threads: dict[int, ThreadTime]
@@ -59,7 +61,7 @@ class ProbeResult:
     num_threads: float
     """Threads that compute at once for one sample, by their CPU time; at least 1."""
     slowdown: float
-    """How many times as long work takes because others have the cores; at least 1."""
+    """How many times as long a batch takes because others have the cores; at least 1."""
 
     @property
     def mean_seconds(self) -> float:
@@ -195,13 +197,14 @@ class _ProbedDataset:
             for number, now in read_threads().items()
         }
         collate_seconds = transform_seconds = 0.0
+        later = time.perf_counter()
         if made:
             subject = made if self._has_batches else made[0]
             batch, collate_seconds = _own_seconds(lambda: self._collate_fn(subject))
         if (transform := self._transform) is not None and seconds:
             transform_seconds = _own_seconds(lambda: transform(batch))[1]
-        times = (collate_seconds, transform_seconds)
-        return _Part(wanted[: len(seconds)], seconds, wall, cpu, spent, *times)
+        times = (time.perf_counter() - later, cpu, spent, collate_seconds, transform_seconds)
+        return _Part(wanted[: len(seconds)], seconds, wall, *times)
 
     def _read_all(self, indices: list[int]) -> tuple[list[Any], list[float], Any]:
         """Return samples and the time of each; or no samples, but the batch they come as."""
@@ -245,16 +248,19 @@ def _summed(parts: list[_Part], order_seconds: float) -> ProbeResult:
     cpu_seconds = sum(part.cpu_seconds for part in parts)
     busiest = _busiest_thread(parts)
     ran, queued = busiest.ran_seconds, busiest.queued_seconds
-    is_timed = ran >= LEAST_TIMED_SECONDS
     own_seconds = wall_seconds - queued  # to stand in line for a core is no part of the work
+    collate_seconds = sum(part.collate_seconds for part in parts)
+    transform_seconds = sum(part.transform_seconds for part in parts)
+    all_seconds = wall_seconds + sum(part.later_wall_seconds for part in parts)
+    all_own_seconds = own_seconds + collate_seconds + transform_seconds
     return ProbeResult(
         seconds,
         min(1.0, max(ran, cpu_seconds) / own_seconds) if own_seconds > 0 else 1.0,
-        sum(part.collate_seconds for part in parts) / max(1, len(parts)),
-        sum(part.transform_seconds for part in parts) / max(1, len(parts)),
+        collate_seconds / max(1, len(parts)),
+        transform_seconds / max(1, len(parts)),
         order_seconds,
-        max(1.0, cpu_seconds / ran) if is_timed else 1.0,
-        (ran + queued) / ran if is_timed else 1.0,
+        max(1.0, cpu_seconds / ran) if ran >= LEAST_TIMED_SECONDS else 1.0,
+        all_seconds / all_own_seconds if all_own_seconds >= LEAST_TIMED_SECONDS else 1.0,
     )
 
 
