@@ -15,7 +15,7 @@ from fastloader.shm import _private_block as module
 
 pytestmark = pytest.mark.skipif(not gives_huge_pages(), reason="needs Linux with huge pages")
 
-SIZE = 3 * module._HUGE_BYTES + 12345
+SIZE = 3 * module.HUGE_BYTES + 12345
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def huge_bytes_at(address):
     raise AssertionError(address)
 
 
-@pytest.mark.parametrize("size", [1, 4096, module._HUGE_BYTES - 1, SIZE])
+@pytest.mark.parametrize("size", [1, 4096, module.HUGE_BYTES - 1, SIZE])
 def test_bytes_are_zeros_until_they_are_written(size):
     block = PrivateBlock(size)
 
@@ -54,7 +54,7 @@ def test_bytes_are_zeros_until_they_are_written(size):
 def test_whole_huge_pages_are_asked_for_and_no_more():
     block, view = filled()
 
-    assert view.ctypes.data % module._HUGE_BYTES == 0
+    assert view.ctypes.data % module.HUGE_BYTES == 0
     assert huge_bytes_at(view.ctypes.data) <= SIZE
     del block
 

@@ -5,6 +5,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fastloader.shm._fresh_pages import FreshPages
+
 __all__ = ["ArrayWriter"]
 
 
@@ -24,6 +26,7 @@ class ArrayWriter:
             block: Written to, contiguous.
         """
         self._block = block
+        self._pages = FreshPages(block)
 
     def __call__(self, offset_bytes: int, array: npt.NDArray[Any]) -> None:
         """Copy an array into the block.
@@ -32,8 +35,9 @@ class ArrayWriter:
             offset_bytes: Position of its first byte.
             array: Contiguous, any dtype.
         """
-        target = self._block[offset_bytes : offset_bytes + array.nbytes]
-        target[...] = array.reshape(-1).view(np.uint8)
+        content = array.reshape(-1).view(np.uint8)
+        for start, stop in self._pages.parts(offset_bytes, offset_bytes + len(content)):
+            self._block[start:stop] = content[start - offset_bytes : stop - offset_bytes]
 
     def view(
         self, offset_bytes: int, shape: tuple[int, ...], dtype: np.dtype[Any]
@@ -45,4 +49,7 @@ class ArrayWriter:
             shape: Sizes, all inside the block.
             dtype: Type of the elements.
         """
-        return np.ndarray(shape, dtype, self._block, offset_bytes)
+        part = np.ndarray(shape, dtype, self._block, offset_bytes)
+        for _ in self._pages.parts(offset_bytes, offset_bytes + part.nbytes):
+            pass
+        return part

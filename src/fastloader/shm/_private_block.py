@@ -9,12 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from fastloader.errors import SharedMemoryError
+from fastloader.shm._fresh_pages import HUGE_BYTES
 from fastloader.shm._mapping_over import can_map_over, map_over
 from fastloader.shm._memory_file import MemoryFile
 
 __all__ = ["PrivateBlock", "gives_huge_pages"]
 
-_HUGE_BYTES = 2 << 20
 _PIECE_BYTES = 64 << 20
 """Moved at once: so much is held twice for a moment."""
 
@@ -61,7 +61,7 @@ class PrivateBlock:
         self._num_bytes = num_bytes
         try:
             self._mapping = mmap.mmap(
-                -1, num_bytes + _HUGE_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+                -1, num_bytes + HUGE_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
             )
         except (OSError, OverflowError) as error:
             raise SharedMemoryError(
@@ -69,9 +69,9 @@ class PrivateBlock:
             ) from error
         # The system may map at any page. What is skipped is never written, so takes no memory.
         address = ctypes.addressof(ctypes.c_char.from_buffer(self._mapping))
-        self._start = -address % _HUGE_BYTES
+        self._start = -address % HUGE_BYTES
         self._address = address + self._start
-        whole_bytes = num_bytes // _HUGE_BYTES * _HUGE_BYTES  # not one more for a small rest
+        whole_bytes = num_bytes // HUGE_BYTES * HUGE_BYTES  # not one more for a small rest
         if whole_bytes:
             with suppress(OSError):  # it may be forbidden to this process
                 self._mapping.madvise(mmap.MADV_HUGEPAGE, self._start, whole_bytes)
