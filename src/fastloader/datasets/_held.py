@@ -1,6 +1,6 @@
 """Datasets whose batches our own code makes of what lies in memory, and whether the caller has changed that."""
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from typing import Any
 
 import torch
@@ -15,7 +15,7 @@ from fastloader.datasets._batched import (
 from fastloader.transforms import Transform
 from fastloader.typing import BatchedDataset
 
-__all__ = ["copies_rows", "is_held", "read_held_state"]
+__all__ = ["copied_tensors", "copies_rows", "is_held", "read_held_state"]
 
 _VALUES = (bool, int, float, str, type(None))
 
@@ -46,6 +46,19 @@ def copies_rows(batched: BatchedDataset) -> bool:
     if isinstance(batched, WrappedRows) or not isinstance(batched, Adapter):
         return False
     return isinstance(batched, TensorRows) or all(map(copies_rows, batched.parts()))
+
+
+def copied_tensors(batched: BatchedDataset) -> Iterator[torch.Tensor]:
+    """Give the tensors in memory whose rows are copied into batches.
+
+    Args:
+        batched: Of any kind; of what it is made of, only sets of tensors are known to be copied.
+    """
+    if isinstance(batched, TensorRows):
+        yield from (tensor for tensor in batched.tensors if tensor.device.type == "cpu")
+    elif isinstance(batched, Adapter):
+        for part in batched.parts():
+            yield from copied_tensors(part)
 
 
 def read_held_state(batched: BatchedDataset) -> tuple[Hashable, ...]:

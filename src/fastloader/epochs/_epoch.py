@@ -12,7 +12,12 @@ from torch.utils.data import IterableDataset, default_collate
 
 from fastloader._torch_internals import index_sampler, reported_length
 from fastloader.datasets._batched import as_batched, has_independent_rows
-from fastloader.datasets._held import copies_rows, is_held, read_held_state
+from fastloader.datasets._held import (
+    copied_tensors,
+    copies_rows,
+    is_held,
+    read_held_state,
+)
 from fastloader.datasets._resident import preferred_residence
 from fastloader.engine import (
     AheadRun,
@@ -53,6 +58,7 @@ from fastloader.sampling._foretelling import may_be_drawn_early
 from fastloader.sampling._permutations import PermutationsAhead
 from fastloader.stages import BatchStream, CopySeconds
 from fastloader.tensors._buffers import BufferPool
+from fastloader.tensors._huge_pages import HugePages
 from fastloader.threads._crew import Crew
 from fastloader.threads._standby import Standby, StandbyKeeper
 from fastloader.typing import BatchedDataset
@@ -83,6 +89,7 @@ class EpochOpener:
         self.residence = Residence()
         self._direct = DirectReading()
         self._placement = Placement(facts.num_cpus)
+        self._huge_pages = HugePages()
 
     def open(self, loader: Any, begun: BegunEpoch, began: float) -> LoaderIterator:
         """Return the iterator of an epoch.
@@ -133,6 +140,8 @@ class EpochOpener:
         batched = plan.batched
         if batched is not None and has_independent_rows(batched):
             epoch.begun.order.batches.makes_lists = False
+        if batched is not None:
+            self._huge_pages.begin_pass(partial(copied_tensors, batched))
         if batched is not None and self._may_be_placed(epoch) and is_held(batched):
             return self._open_held(epoch, batched, seconds)
         # Asked where it matters, since it takes some time to tell.
