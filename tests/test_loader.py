@@ -216,7 +216,9 @@ def test_workers_may_become_more_than_the_loader_says_until_somebody_sets_their_
     loader.num_workers = chosen - 1
     told_then = {int(batch) for batch in loader}
 
-    assert f"up to {max(told)} where they wait" in loader._settings.reasons["num_workers"]
+    assert (
+        f"up to {max(told)} where they wait" in loader._choice.settings.reasons["num_workers"]
+    )
     assert len(told) == 1
     assert max(told) > chosen == FastLoader(Colleagues(), batch_size=1).num_workers
     assert told_then == {chosen - 1}
@@ -884,3 +886,37 @@ def test_a_stream_longer_than_it_says_is_told_where_the_loop_is():
 
     assert len(batches) == 4
     assert {Path(warning.filename).name for warning in warned} == {Path(__file__).name}
+
+
+def test_how_workers_start_is_chosen_when_it_is_first_asked_for():
+    loader = FastLoader(Squares(), num_workers=1)
+    stop = threading.Event()
+    thread = threading.Thread(target=stop.wait, name="someone's")
+    thread.start()
+    try:
+        told = loader.multiprocessing_context
+    finally:
+        stop.set()
+        thread.join()
+
+    assert told.get_start_method() == "forkserver"
+    assert loader.multiprocessing_context is told
+    assert loader.settings.multiprocessing_context == "forkserver"
+
+
+def test_a_start_method_that_is_set_stays():
+    loader = FastLoader(Squares(), num_workers=1)
+
+    loader.multiprocessing_context = "spawn"
+
+    assert loader.multiprocessing_context.get_start_method() == "spawn"
+
+
+def test_a_copy_keeps_to_the_settings_of_the_process_that_made_the_loader(monkeypatch):
+    loader = FastLoader(Squares(), num_workers=1)
+    before = loader.settings
+
+    data = pickle.dumps(loader)
+    monkeypatch.setattr("fastloader.machine._machine._count_threads", lambda _root: 7)
+
+    assert pickle.loads(data).settings == before

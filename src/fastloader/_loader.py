@@ -16,19 +16,15 @@ from fastloader.datasets._stream_share import share_stream
 from fastloader.engine import SkippedSample
 from fastloader.epochs._epoch import EpochOpener
 from fastloader.epochs._epochs import Epochs
+from fastloader.epochs._late_context import LateContext
 from fastloader.epochs._loader_facts import LoaderFacts
 from fastloader.epochs._resumable import ResumableLoader
 from fastloader.machine._control_groups import read_limits
 from fastloader.machine._machine import read_machine
 from fastloader.sampling._epoch_order import check_any_batch
 from fastloader.sampling._given_order import Distributed, GivenOrder, resolve_order
-from fastloader.settings._choose import (
-    GIVEN,
-    choose_most_workers,
-    choose_settings,
-    choose_spare_workers,
-    may_be_placed,
-)
+from fastloader.settings._choice import Choice
+from fastloader.settings._choose import GIVEN
 from fastloader.settings._given import (
     as_count,
     as_size,
@@ -36,7 +32,6 @@ from fastloader.settings._given import (
     check_choice,
     check_seconds,
     check_seed,
-    context_to_use,
     read_override,
     start_method_of,
     warn_of_ignored,
@@ -46,7 +41,6 @@ from fastloader.settings._inputs import GivenOptions
 from fastloader.settings._settings import Auto, LoaderSettings, Transport, Workers
 from fastloader.settings._suggestion import find_suggestion
 from fastloader.settings._traits import describe_dataset
-from fastloader.settings._worker_limits import ENOUGH_BYTES
 from fastloader.stats import LoaderStats, queue_of, timed
 
 __all__ = ["FastLoader"]
@@ -58,7 +52,7 @@ logger = logging.getLogger("fastloader")
 read_limits()  # with the import, which takes seconds, and not within the first epoch
 
 
-class FastLoader(ResumableLoader[T_co]):
+class FastLoader(LateContext[T_co], ResumableLoader[T_co]):
     """A `torch.utils.data.DataLoader` that is fast without tuning.
 
     Takes everything that `DataLoader` takes, in the same order and with the same meaning;
@@ -184,6 +178,7 @@ class FastLoader(ResumableLoader[T_co]):
         check_choice("in_order", in_order, (True, False, "auto"))
         check_seconds("watchdog_seconds", watchdog_seconds)
         check_choice("workers", workers, ("processes", "threads", "auto"))
+        check_choice("transport", transport, ("shared", "torch", "auto"))
         check_choice("resident", resident, ("device", None))
         check_choice("on_error", on_error, ("raise", "skip"))
         check_choice("on_worker_death", on_worker_death, ("raise", "restart"))
@@ -211,7 +206,7 @@ class FastLoader(ResumableLoader[T_co]):
             drop_last=drop_last,
             collate_fn=collate_fn,
         )
-        machine = read_machine(enough_bytes=ENOUGH_BYTES)
+        machine = read_machine()
         suggested = find_suggestion(
             settings, dataset, batch_size if batch_sampler is None else None, machine
         )
@@ -231,24 +226,14 @@ class FastLoader(ResumableLoader[T_co]):
             has_worker_init_fn=worker_init_fn is not None,
             suggested=suggested,
         )
-        chosen = choose_settings(machine, traits, given)
         # Before torch's own __init__, which asks whether the number of workers is sound.
-        self._settings = chosen
+        self._choice = chosen = Choice(machine, traits, given)
         is_automatic = num_workers == "auto" and not isinstance(suggested, LoaderSettings)
         self._facts = LoaderFacts(
-            chosen_workers=chosen.num_workers if is_automatic else None,
-            most_workers=choose_most_workers(machine, traits, given, chosen.num_workers),
-            may_be_placed=may_be_placed(traits, given),
-            spare_workers=choose_spare_workers(machine, traits, given),
+            choice=chosen,
+            chosen_workers=chosen.of("num_workers") if is_automatic else None,
             chose_persistence=persistent_workers == "auto",
             chose_prefetch=prefetch_factor in {"auto", None} and suggested is None,
-            may_fork=(
-                multiprocessing_context == "auto"
-                and machine.start_method == "fork"
-                and machine.fork_hazard is None
-            ),
-            budget_bytes=machine.available_bytes // (2 * machine.local_world_size),
-            num_cpus=machine.rank_cpus,
         )
         super().__init__(
             dataset=dataset,
@@ -256,28 +241,31 @@ class FastLoader(ResumableLoader[T_co]):
             shuffle=order.shuffle,
             sampler=order.sampler,
             batch_sampler=order.batch_sampler,
-            num_workers=chosen.num_workers,
+            num_workers=chosen.of("num_workers"),
             collate_fn=collate_fn,
-            pin_memory=chosen.pin_memory,
+            pin_memory=chosen.of("pin_memory"),
             drop_last=drop_last,
-            timeout=chosen.timeout,
+            timeout=chosen.of("timeout"),
             worker_init_fn=worker_init_fn,
-            multiprocessing_context=context_to_use(
-                multiprocessing_context, chosen, machine.start_method
+            multiprocessing_context=(
+                None
+                if multiprocessing_context == "auto"
+                or chosen.of("multiprocessing_context") is None
+                else multiprocessing_context
             ),
             generator=generator,
-            prefetch_factor=chosen.prefetch_factor,
-            persistent_workers=chosen.persistent_workers,
+            prefetch_factor=chosen.of("prefetch_factor"),
+            persistent_workers=chosen.of("persistent_workers"),
             pin_memory_device=pin_memory_device,
-            in_order=chosen.in_order,
+            in_order=chosen.of("in_order"),
             **later,
         )
         # Public attributes are exactly the options: frameworks make loaders anew from them.
         self.seed = seed
         self.device = device
-        self.workers = chosen.workers
+        self.workers = chosen.of("workers")
         self.resident = resident
-        self.transport = chosen.transport
+        self.transport = chosen.of("transport")
         self.batch_transform = batch_transform
         self.device_transform = device_transform
         self.on_error = on_error
@@ -290,12 +278,13 @@ class FastLoader(ResumableLoader[T_co]):
         self._epochs = Epochs()
         self._opener = EpochOpener(self._facts)
         self._stats = LoaderStats(self._facts.skipped)
+        self._has_open_context = multiprocessing_context == "auto"
         if num_workers == 0:
-            warn_of_ignored(chosen)
+            warn_of_ignored(chosen.settings)
         if num_workers != "auto":
             warn_of_many_workers(num_workers, machine)
         if logger.isEnabledFor(logging.DEBUG):
-            logger.debug("Settings of a new FastLoader:\n%s", chosen.explain())
+            logger.debug("Settings of a new FastLoader:\n%s", chosen.settings.explain())
 
     @property
     def settings(self) -> LoaderSettings:
@@ -308,7 +297,7 @@ class FastLoader(ResumableLoader[T_co]):
             "in_order": self.in_order,
             "device": None if self.device is None else str(torch.device(self.device)),
         }
-        settings = self._settings.with_values(now, "set after construction")
+        settings = self._choice.settings.with_values(now, "set after construction")
         if (obstacle := self._opener.residence.obstacle) is not None:
             settings = settings.with_values({"resident": None}, obstacle)
         return settings
@@ -351,9 +340,9 @@ class FastLoader(ResumableLoader[T_co]):
         Raises:
             EmptyEpochError: If `drop_last` leaves no batch.
         """
-        check_any_batch(self.batch_sampler)
         if (reason := self._reason_of_other()) is None:
-            return self._get_iterator()
+            return self._begin_pass()
+        check_any_batch(self.batch_sampler)
         began = time.perf_counter()
         self._stats.note_fallback(reason)
         num_ahead = self.num_workers * (self.prefetch_factor or 1)
@@ -369,20 +358,25 @@ class FastLoader(ResumableLoader[T_co]):
     def _get_iterator(self) -> BaseIterator:
         if self._iterates_otherwise():
             return super()._get_iterator()
+        return self._begin_pass()
+
+    def _begin_pass(self) -> BaseIterator:
+        check_any_batch(self.batch_sampler)
         began = time.perf_counter()
         begun = self._epochs.begin(self, self._opener.permutations)
         return self._opener.open(self, begun, began)
 
     def check_worker_number_rationality(self) -> None:
         """Warn of more workers than CPUs, as torch does, unless they were measured to help."""
-        settings = self._settings
-        if settings.workers == "threads":
+        choice = self._choice
+        if choice.of("workers") == "threads":
             return  # torch's words are of processes
-        is_chosen = self.num_workers == settings.num_workers
-        if not is_chosen or settings.reasons["num_workers"] == GIVEN:
+        is_chosen = self.num_workers == choice.of("num_workers")
+        if not is_chosen or choice.reason_of("num_workers") == GIVEN:
             super().check_worker_number_rationality()
 
     def __getstate__(self) -> dict[str, Any]:
+        _ = self.settings  # the copy keeps to what is true of this process
         # Running workers belong to this loader; a copy starts its own.
         return {**self.__dict__, "_iterator": None, "_opener": None, "_stats": None}
 

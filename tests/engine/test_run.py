@@ -135,7 +135,7 @@ def start(pool, order, **options):
         "stream_points": {},
         "next_worker": 0,
         "skipped": [],
-        "counters": RunCounters.of_workers(pool.options.num_workers),
+        "counters": RunCounters(),
         "maker": None,
         "may_grow": lambda: True,
         "forecast": lambda: None,

@@ -109,6 +109,8 @@ def preferred_residence(dataset: Any) -> str | None:
         if getattr(dataset, "preferred_residence", None) == "device":
             return "device"
         dataset = getattr(dataset, "dataset", None)
+        if dataset is None:
+            break
     return None
 
 

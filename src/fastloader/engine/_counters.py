@@ -28,18 +28,16 @@ class RunCounters:
     made_batches: list[int] = field(default_factory=list)
     """Batches that each worker made; of those that several made, it finished them."""
 
-    @classmethod
-    def of_workers(cls, num_workers: int) -> "RunCounters":
-        """Return the counters of a pass that has not begun.
+    def make_room(self, num_workers: int) -> None:
+        """Make room for the notes of workers, before these start.
 
         Args:
             num_workers: The most that there may be.
         """
-        return cls(
-            busy_seconds=[0.0] * num_workers,
-            cpu_seconds=[0.0] * num_workers,
-            made_batches=[0] * num_workers,
-        )
+        num_more = num_workers - len(self.busy_seconds)
+        self.busy_seconds.extend([0.0] * num_more)
+        self.cpu_seconds.extend([0.0] * num_more)
+        self.made_batches.extend([0] * num_more)
 
     def copy(self) -> "RunCounters":
         """Return the counters as they are now."""

@@ -66,7 +66,7 @@ class PlacedRun:
         order: The batches to make, one after the other.
         num_batches: Of the pass, if that is known.
         makers: For each place what returns a run over what is left of the order.
-        num_workers: How many there may be.
+        num_workers: How many may compute at once.
         may_start_workers: Whether they do no harm, if they start now.
         end_workers: Ends those that there are.
         read_state: Returns what the samples are made of, as far as the caller may change that at any

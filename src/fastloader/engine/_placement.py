@@ -85,7 +85,7 @@ class Placement:
 
         Args:
             others: Places beside this process.
-            num_workers: How many workers there may be.
+            num_workers: How many workers may compute at once.
         """
         self._num_workers = num_workers
         self._others = (*others,)

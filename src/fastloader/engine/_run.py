@@ -61,6 +61,7 @@ class PoolRun:
         self._deaths = [0] * self._num_workers  # without a batch in between
         self.counters = options.counters
         """What happened so far."""
+        self.counters.make_room(pool.options.num_workers)
         self._tasks = tasks = Dispatch(pool, order, options)
         self._team = Team(pool, tasks.turns, tasks.lookahead, options.may_grow)
         self._handle([*tasks.early])

@@ -77,7 +77,8 @@ class ThreadRun:
         self._is_closed = False
         self._num_dropped = 0
         self._was_told_of_repeats = False
-        self.counters = RunCounters.of_workers(setup.num_workers)
+        self.counters = RunCounters()
+        self.counters.make_room(setup.num_workers)
         """What happened so far."""
         self._workers = ThreadWorkers(setup, self._note_done, self.counters)
         self._submit()

@@ -3,7 +3,7 @@
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from functools import cached_property, partial
 from multiprocessing.process import BaseProcess
 from typing import Any, NamedTuple
 
@@ -80,16 +80,28 @@ class EpochOpener:
         self._worker_runs = WorkerRuns(facts)
         self.keeper = self._worker_runs.keeper
         """Keeps the workers that live on."""
-        self._standby = StandbyKeeper()
         self.permutations = PermutationsAhead()
         """Of the coming epoch, drawn by a thread that stands by."""
         self._ends_with_loader = False
         self._buffers = BufferPool()
         self._habits = DrawingHabits()
-        self.residence = Residence()
-        self._direct = DirectReading()
-        self._placement = Placement(facts.num_cpus)
+        self._placement = Placement(facts.choice.machine.rank_cpus)
         self._huge_pages = HugePages()
+
+    # Made when they are needed, as most loaders need none.
+
+    @cached_property
+    def residence(self) -> Residence:
+        """Of the data on a device."""
+        return Residence()
+
+    @cached_property
+    def _direct(self) -> DirectReading:
+        return DirectReading()
+
+    @cached_property
+    def _standby(self) -> StandbyKeeper:
+        return StandbyKeeper()
 
     def open(self, loader: Any, begun: BegunEpoch, began: float) -> LoaderIterator:
         """Return the iterator of an epoch.
@@ -100,6 +112,7 @@ class EpochOpener:
             began: When it was asked for, by `time.perf_counter`.
         """
         epoch = _Opening(loader, begun, began, device_of(loader), _plan_of(loader), deque())
+        begun.order.batches.keeps_arrays = epoch.plan.batched is not None
         if loader.resident is not None or preferred_residence(loader.dataset) is not None:
             stream = self._open_resident(epoch)
             if stream is not None:
@@ -159,7 +172,7 @@ class EpochOpener:
         """Return whether batches that are made here may be made ahead where that is quicker."""
         loader, plan = epoch.loader, epoch.plan
         return (
-            self._facts.may_be_placed
+            self._facts.choice.may_be_placed
             and epoch.device is None
             and loader.num_workers == self._facts.chosen_workers
             and self._worker_runs.sends_batches
@@ -180,7 +193,7 @@ class EpochOpener:
             maker = self._maker(epoch, standby, is_inert=False)
             return AheadRun(maker, order, deliveries, standby)
 
-        has_enough_threads = torch.get_num_threads() >= self._facts.num_cpus
+        has_enough_threads = torch.get_num_threads() >= self._facts.choice.machine.rank_cpus
         return self._placed(
             epoch,
             self._maker(epoch, None, is_inert=False),
@@ -223,7 +236,7 @@ class EpochOpener:
         elif self._placement.place is not Place.WORKERS:
             self.keeper.forget_next()
         workers, counters = self._workers_of(epoch, maker)
-        num_workers = self._worker_runs.most_workers(epoch.loader, epoch.plan)
+        num_workers = epoch.loader.num_workers or self._facts.choice.spare_workers
         makers = {
             Place.HERE: lambda order: InProcessRun(maker, order, epoch.deliveries),
             **others,
@@ -248,7 +261,7 @@ class EpochOpener:
     ) -> tuple[PassWorkers, RunCounters]:
         """Return the workers of an epoch, who are not there yet, and what takes note of them."""
         loader, plan = epoch.loader, epoch.plan
-        counters = RunCounters.of_workers(self._worker_runs.most_workers(loader, plan))
+        counters = RunCounters()
         workers = self._worker_runs.of_pass(
             loader, plan, maker, epoch.begun, epoch.deliveries, epoch.device, counters
         )

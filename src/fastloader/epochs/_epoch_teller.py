@@ -5,7 +5,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from torch.utils.data import DistributedSampler
+from torch.utils.data import DistributedSampler, RandomSampler, SequentialSampler
 
 from fastloader.inspection._kept_epoch import attribute_of_epoch
 from fastloader.inspection._live import knows, tell
@@ -15,6 +15,8 @@ from fastloader.sampling._epoch_order import order_decider
 __all__ = ["EpochTeller"]
 
 _DEPTH = 5
+_DEAF = {RandomSampler, SequentialSampler}
+"""Samplers that know of no epochs and have none within, as most loaders' have none."""
 _NAMES = ("epoch", "_epoch", "current_epoch", "_current_epoch", "cur_epoch", "_cur_epoch")
 
 
@@ -52,21 +54,18 @@ class EpochTeller:
 
     def epoch_set_by_hand(self, loader: Any) -> int | None:
         """Return the epoch that somebody else has set, or None."""
-        for target in _targets(loader):
-            epoch, told = _epoch_of(target), _told.get(id(target), 0)
-            if epoch is not None and (
-                epoch != told or (isinstance(told, _Told) and epoch is not told)
-            ):
-                return int(epoch)
-        return None
+        return _set_by_hand(_targets(loader))
 
     def is_overtaken(self, loader: Any) -> bool:
         """Return whether somebody has set another epoch than the one that was told last."""
-        by_hand = self.epoch_set_by_hand(loader)
-        for target in _targets(loader):
-            if by_hand is not None and by_hand == _told.get(id(target), 0):
+        targets = _targets(loader)
+        by_hand = _set_by_hand(targets)
+        if by_hand is None:
+            return False
+        for target in targets:
+            if by_hand == _told.get(id(target), 0):
                 _remember(target, by_hand)  # the same: it is the one under way that is meant
-        return self.epoch_set_by_hand(loader) is not None
+        return _set_by_hand(targets) is not None
 
     def tell(self, loader: Any, epoch: int) -> None:
         """Tell all which epoch it is."""
@@ -95,11 +94,22 @@ def _targets(loader: Any) -> list[Any]:
     found = []
     sampler = order_decider(loader.sampler, loader.batch_sampler)
     for _ in range(_DEPTH):  # frameworks put samplers of their own around others
+        if sampler is None or type(sampler) in _DEAF:
+            break
         found.append(sampler)
         sampler = getattr(sampler, "batch_sampler", None) or getattr(sampler, "sampler", None)
-        if sampler is None:
-            break
     return [target for target in (*found, loader.dataset) if knows(target, "set_epoch")]
+
+
+def _set_by_hand(targets: list[Any]) -> int | None:
+    """Return the epoch of the first target that has another one than it was told, or None."""
+    for target in targets:
+        epoch, told = _epoch_of(target), _told.get(id(target), 0)
+        if epoch is not None and (
+            epoch != told or (isinstance(told, _Told) and epoch is not told)
+        ):
+            return int(epoch)
+    return None
 
 
 def _epoch_of(target: Any) -> int | None:

@@ -154,9 +154,9 @@ class WorkerRuns:
             plan: What to read and how.
         """
         if loader.num_workers == 0:
-            return self._facts.spare_workers
+            return self._facts.choice.spare_workers
         if self._may_grow(loader, plan):
-            return self._facts.most_workers
+            return self._facts.choice.most_workers
         return int(loader.num_workers)
 
     def of_pass(
@@ -218,7 +218,7 @@ class WorkerRuns:
                 timeout_seconds=loader.timeout,
                 stall_seconds=loader.watchdog_seconds,
                 restarts_workers=loader.on_worker_death == "restart",
-                budget_bytes=self._facts.budget_bytes,
+                budget_bytes=self._facts.choice.budget_bytes,
                 num_held=MOST_UNDER_WAY + 2 if device is not None else 2,
                 live_state=partial(read_live_state, plan.dataset),
                 dataset_epoch=begun.epoch if knows(plan.dataset, "set_epoch") else None,
@@ -277,7 +277,7 @@ class WorkerRuns:
             pin=lock_pages if device is not None and device.type == "cuda" else None,
             stands_for_fork=self._facts.may_fork,
             num_first=self._num_needed if may_grow else None,
-            num_cpus=loader.num_workers or self._facts.spare_workers,
+            num_cpus=loader.num_workers or self._facts.choice.spare_workers,
         )
 
     def _may_grow(self, loader: Any, plan: FetchPlan) -> bool:
@@ -304,7 +304,7 @@ class WorkerRuns:
             )
             loader.stats.note_fallback(text)
             logger.warning(text)
-        lives_on = loader.persistent_workers or self._facts.spare_workers > 0
+        lives_on = loader.persistent_workers or self._facts.choice.spare_workers > 0
         keeps = lives_on and is_healthy and self.sends_batches
         self.keeper.release(pool, keep=keeps)
 

@@ -7,7 +7,7 @@ import sys
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache, cached_property, lru_cache
 from pathlib import Path
 
 import psutil
@@ -54,7 +54,7 @@ _HARMLESS_THREADS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Machine:
     """Facts about the process and its machine that settings depend on."""
 
@@ -89,52 +89,127 @@ class Machine:
     max_open_files: int | None = None
     """Descriptors that the process may have, None without a limit."""
 
+    def count_that_fit(self, num_bytes: int, most: int) -> int:
+        """Return how many pieces of memory can still be had.
+
+        Args:
+            num_bytes: Of each.
+            most: That are asked for.
+        """
+        return min(most, self.available_bytes // num_bytes)
+
+
+class _ThisMachine(Machine):
+    """The facts of this process, each read when it is first asked for: some are files of the system.
+
+    Args:
+        root: Where the file systems ``proc`` and ``sys`` are mounted.
+        environment: Environment variables; None stands for those of this process.
+        facts: That are known already, by name.
+    """
+
+    def __init__(
+        self,
+        root: Path = Path("/"),
+        environment: Mapping[str, str] | None = None,
+        **facts: object,
+    ) -> None:
+        vars(self).update(facts, _root=root, _environment=environment)
+
+    @property
+    def _variables(self) -> Mapping[str, str]:
+        given: Mapping[str, str] | None = vars(self)["_environment"]
+        return os.environ if given is None else given
+
+    @property
+    def _top(self) -> str:
+        return _without_slash(vars(self)["_root"])
+
+    @cached_property
+    def affinity_cpus(self) -> int:
+        return _count_affinity_cpus()
+
+    @cached_property
+    def granted_cpus(self) -> int:
+        task_cpus = _first_number(
+            self._variables, ("SLURM_CPUS_PER_TASK",), default=self.affinity_cpus
+        )
+        quota_cpus = read_quota_cpus(self._top)
+        limits = [self.affinity_cpus, task_cpus]
+        if quota_cpus is not None:
+            limits.append(int(quota_cpus))
+        return max(1, min(limits))
+
+    @cached_property
+    def rank_cpus(self) -> int:
+        return _share_cpus(self.granted_cpus, self.local_world_size, self._variables)
+
+    @cached_property
+    def local_world_size(self) -> int:
+        return max(1, _first_number(self._variables, _LOCAL_WORLD_SIZE, default=1))
+
+    @cached_property
+    def available_bytes(self) -> int:
+        return read_available_bytes(vars(self)["_root"])
+
+    def count_that_fit(self, num_bytes: int, most: int) -> int:
+        if "available_bytes" in vars(self):
+            return super().count_that_fit(num_bytes, most)
+        enough_bytes = most * num_bytes
+        return min(most, read_available_bytes(vars(self)["_root"], enough_bytes) // num_bytes)
+
+    @cached_property
+    def accelerator(self) -> str | None:
+        return _detect_accelerator()
+
+    @cached_property
+    def is_daemonic(self) -> bool:
+        return multiprocessing.current_process().daemon
+
+    @cached_property
+    def is_worker(self) -> bool:
+        return get_worker_info() is not None
+
+    @cached_property
+    def start_method(self) -> str:
+        # get_start_method() would fix the global method; its first use belongs to the user.
+        return multiprocessing.get_start_method(allow_none=True) or _START_METHODS[0]
+
+    @cached_property
+    def start_methods(self) -> tuple[str, ...]:
+        return _START_METHODS
+
+    @cached_property
+    def num_threads(self) -> int:
+        return _count_threads(self._top)
+
+    @cached_property
+    def is_main_importable(self) -> bool:
+        return _is_main_importable()
+
+    @cached_property
+    def has_memory_files(self) -> bool:
+        return hasattr(os, "memfd_create")
+
+    @cached_property
+    def fork_hazard(self) -> str | None:
+        return detect_fork_hazard()
+
+    @cached_property
+    def max_open_files(self) -> int | None:
+        return _read_max_open_files()
+
 
 def read_machine(
-    root: Path = Path("/"),
-    environment: Mapping[str, str] | None = None,
-    *,
-    enough_bytes: int | None = None,
+    root: Path = Path("/"), environment: Mapping[str, str] | None = None
 ) -> Machine:
-    """Read the facts; nothing is started, and no accelerator is initialised.
+    """Return the facts, each read when it is first asked for; no accelerator is initialised.
 
     Args:
         root: Where the file systems ``proc`` and ``sys`` are mounted.
         environment: Environment variables, those of this process by default.
-        enough_bytes: Of memory for each rank; that there is more need not be told.
     """
-    environment = os.environ if environment is None else environment
-    affinity_cpus = _count_affinity_cpus()
-    task_cpus = _first_number(environment, ("SLURM_CPUS_PER_TASK",), default=affinity_cpus)
-    top = _without_slash(root)
-    quota_cpus = read_quota_cpus(top)
-    granted_cpus = min(affinity_cpus, task_cpus)
-    if quota_cpus is not None:
-        granted_cpus = min(granted_cpus, int(quota_cpus))
-    granted_cpus = max(1, granted_cpus)
-    local_world_size = max(1, _first_number(environment, _LOCAL_WORLD_SIZE, default=1))
-    process = multiprocessing.current_process()
-    # get_start_method() would fix the global method; its first use belongs to the user.
-    method = multiprocessing.get_start_method(allow_none=True)
-    return Machine(
-        affinity_cpus=affinity_cpus,
-        granted_cpus=granted_cpus,
-        rank_cpus=_share_cpus(granted_cpus, local_world_size, environment),
-        local_world_size=local_world_size,
-        available_bytes=read_available_bytes(
-            root, None if enough_bytes is None else enough_bytes * local_world_size
-        ),
-        accelerator=_detect_accelerator(),
-        is_daemonic=process.daemon,
-        is_worker=get_worker_info() is not None,
-        start_method=method or _START_METHODS[0],
-        start_methods=_START_METHODS,
-        num_threads=_count_threads(top),
-        is_main_importable=_is_main_importable(),
-        has_memory_files=hasattr(os, "memfd_create"),
-        fork_hazard=detect_fork_hazard(),
-        max_open_files=_read_max_open_files(),
-    )
+    return _ThisMachine(root, environment)
 
 
 def detect_fork_hazard() -> str | None:

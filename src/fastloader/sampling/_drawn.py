@@ -125,6 +125,8 @@ class DrawnBatches:
         """The pickled state of the sampler at the end of the order."""
         self.makes_lists = True
         """Whether indices that are an array are given as a list too, as samplers give them."""
+        self.keeps_arrays = True
+        """Whether such lists keep the array, for what reads whole batches."""
 
     def __iter__(self) -> Iterator[Drawn]:
         return self
@@ -142,11 +144,13 @@ class DrawnBatches:
                 self.final_state = self._state()
                 raise
             if self.makes_lists and type(indices) is IndexArray:
-                indices = IndexList(indices.array)
+                array = indices.array
+                indices = IndexList(array) if self.keeps_arrays else array.tolist()
             number = self._number
             self._number += 1
             if number not in self._done:
-                return Drawn(number, indices, self._state())
+                state = None if self._sampler is None else self._state()
+                return Drawn(number, indices, state)
 
     def take(self, count: int) -> list[Drawn]:
         """Return the next batches, fewer at the end of the order."""

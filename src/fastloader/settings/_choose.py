@@ -1,6 +1,7 @@
 """From facts and what the caller gave to the settings of a loader; pure."""
 
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from fastloader.errors import SettingsError
 from fastloader.machine._machine import Machine
@@ -9,65 +10,23 @@ from fastloader.settings._settings import LoaderSettings, Transport, Workers
 from fastloader.settings._worker_limits import count_waiting, count_workers
 
 __all__ = [
+    "CHOOSERS",
     "GIVEN",
     "PINNING",
+    "check_given",
     "choose_most_workers",
-    "choose_settings",
+    "choose_num_workers",
     "choose_spare_workers",
+    "explain_growth",
     "may_be_placed",
+    "worker_options",
 ]
-
-_T = TypeVar("_T")
 
 PINNING = frozenset({"cuda", "xpu"})
 """Accelerators that copy faster from page-locked memory; on ``mps`` torch refuses it."""
 
 GIVEN = "given"
 """The reason of a value that the caller wrote."""
-
-
-def choose_settings(
-    machine: Machine, traits: DatasetTraits, given: GivenOptions
-) -> LoaderSettings:
-    """Fill in what the caller left open.
-
-    A given value always wins. Where the caller asks for no workers, options that only matter
-    with workers have no effect and are listed as ignored, so that a configuration survives
-    being debugged without workers.
-
-    Raises:
-        SettingsError: If a given value cannot work.
-    """
-    _check_given(given)
-    reasons: dict[str, str] = {}
-
-    def note(name: str, choice: tuple[_T, str]) -> _T:
-        value, reasons[name] = choice
-        return value
-
-    num_workers = note("num_workers", _choose_num_workers(machine, traits, given))
-    if isinstance(given.suggested, str):
-        reasons["num_workers"] += f"; {given.suggested}"
-    has_workers = num_workers > 0
-    ignored = () if has_workers else _worker_options(given)
-    return LoaderSettings(
-        num_workers=num_workers,
-        workers=note("workers", _choose_workers(given)),
-        prefetch_factor=note("prefetch_factor", _choose_prefetch_factor(given, has_workers)),
-        persistent_workers=note("persistent_workers", _choose_persistence(given, has_workers)),
-        multiprocessing_context=note(
-            "multiprocessing_context", _choose_start_method(machine, given, has_workers)
-        ),
-        timeout=note("timeout", (given.timeout, GIVEN) if has_workers else (0, _NO_WORKERS)),
-        pin_memory=note("pin_memory", _choose_pinning(machine, traits, given)),
-        transport=note("transport", _choose_transport(machine, given)),
-        in_order=note("in_order", _choose_order(given)),
-        device=note("device", _explain_device(given)),
-        resident=note("resident", _choose_residence(traits, given)),
-        batched=note("batched", _explain_batched(traits)),
-        reasons=reasons,
-        ignored=ignored,
-    )
 
 
 def choose_most_workers(
@@ -134,7 +93,12 @@ def _suggestion(given: GivenOptions, name: str) -> tuple[Any, str] | None:
     return getattr(given.suggested, name), given.suggested.reasons[name]
 
 
-def _check_given(given: GivenOptions) -> None:
+def check_given(given: GivenOptions) -> None:
+    """Refuse values that cannot work.
+
+    Raises:
+        SettingsError: If there are any.
+    """
     for name in ("num_workers", "timeout"):
         value = getattr(given, name)
         if value != "auto" and not (isinstance(value, int | float) and value >= 0):
@@ -154,7 +118,7 @@ def _check_given(given: GivenOptions) -> None:
         )
 
 
-def _worker_options(given: GivenOptions) -> tuple[str, ...]:
+def worker_options(given: GivenOptions) -> tuple[str, ...]:
     """Name the options given that only matter with workers."""
     candidates = {
         "prefetch_factor": given.prefetch_factor not in {"auto", None},
@@ -167,9 +131,10 @@ def _worker_options(given: GivenOptions) -> tuple[str, ...]:
     )
 
 
-def _choose_num_workers(
+def choose_num_workers(
     machine: Machine, traits: DatasetTraits, given: GivenOptions
 ) -> tuple[int, str]:
+    """Return the number of workers, and why it is that."""
     if given.num_workers != "auto":
         return given.num_workers, GIVEN
     obstacle = _find_obstacle(machine, traits, given)
@@ -188,13 +153,23 @@ def _choose_num_workers(
         return 0, "batches are gathered on the device"
     else:
         number = count_workers(machine, traits.num_batches, takes_on=_takes_on(traits, given))
-    num_workers, reason = _limit_to_shards(*number, traits)
-    most = choose_most_workers(machine, traits, given, num_workers)
-    if most > 1 and _takes_on(traits, given):
-        reason += "; they start as they are needed"
-    if most > num_workers:
-        reason += f", up to {most} where they wait more than they compute"
-    return num_workers, reason
+    return _limit_to_shards(*number, traits)
+
+
+def explain_growth(
+    machine: Machine, traits: DatasetTraits, given: GivenOptions, num_workers: int
+) -> str:
+    """Return what is to be said beside the number of workers: when they start, how many may come."""
+    said = ""
+    if given.num_workers == "auto":
+        most = choose_most_workers(machine, traits, given, num_workers)
+        if most > 1 and _takes_on(traits, given):
+            said += "; they start as they are needed"
+        if most > num_workers:
+            said += f", up to {most} where they wait more than they compute"
+    if isinstance(given.suggested, str):
+        said += f"; {given.suggested}"
+    return said
 
 
 def _explain_ready(machine: Machine, traits: DatasetTraits, given: GivenOptions) -> str:
@@ -356,3 +331,22 @@ def _explain_batched(traits: DatasetTraits) -> tuple[bool, str]:
     if traits.batched:
         return True, "the dataset makes whole batches in one call"
     return False, "samples are read one by one and collated"
+
+
+CHOOSERS: Mapping[
+    str, Callable[[Machine, DatasetTraits, GivenOptions, bool], tuple[Any, str]]
+] = {
+    "workers": lambda _m, _t, given, _has: _choose_workers(given),
+    "prefetch_factor": lambda _m, _t, given, has: _choose_prefetch_factor(given, has),
+    "persistent_workers": lambda _m, _t, given, has: _choose_persistence(given, has),
+    "multiprocessing_context": lambda m, _t, given, has: _choose_start_method(m, given, has),
+    "timeout": lambda _m, _t, given, has: (given.timeout, GIVEN) if has else (0, _NO_WORKERS),
+    "pin_memory": lambda m, traits, given, _has: _choose_pinning(m, traits, given),
+    "transport": lambda m, _t, given, _has: _choose_transport(m, given),
+    "in_order": lambda _m, _t, given, _has: _choose_order(given),
+    "device": lambda _m, _t, given, _has: _explain_device(given),
+    "resident": lambda _m, traits, given, _has: _choose_residence(traits, given),
+    "batched": lambda _m, traits, _given, _has: _explain_batched(traits),
+}
+"""What gives value and reason of each setting but `num_workers`: from the machine, what the dataset is like,
+what the caller gave, and whether there are workers."""

@@ -20,7 +20,6 @@ __all__ = [
     "check_choice",
     "check_seconds",
     "check_seed",
-    "context_to_use",
     "read_override",
     "start_method_of",
     "warn_of_ignored",
@@ -122,21 +121,6 @@ def start_method_of(context: Any) -> str | None:
     if isinstance(context, BaseContext):
         return context.get_start_method()
     return repr(context)
-
-
-def context_to_use(given: Any, settings: LoaderSettings, default: str) -> Any:
-    """Return what to give torch as multiprocessing_context.
-
-    Args:
-        given: By the caller.
-        settings: That were chosen.
-        default: Start method of `multiprocessing`.
-    """
-    chosen = settings.multiprocessing_context
-    if given != "auto":
-        return given if chosen is not None else None
-    # The default is left to multiprocessing: whoever reads the attribute sees None, as ever.
-    return None if chosen == default else chosen
 
 
 def warn_of_ignored(settings: LoaderSettings) -> None:

@@ -2,7 +2,7 @@
 
 from fastloader.machine._machine import Machine
 
-__all__ = ["ENOUGH_BYTES", "count_waiting", "count_workers"]
+__all__ = ["count_waiting", "count_workers"]
 
 _MAX_WORKERS = 16
 """More workers than this no longer raise the rate on any machine measured."""
@@ -16,8 +16,7 @@ _WORKER_BYTES = 512 * 1024 * 1024
 _PROCESS_BYTES = 256 * 1024 * 1024
 """The same without batches, whose size is known before workers become more than CPUs."""
 
-ENOUGH_BYTES = max(_MAX_WORKERS * _WORKER_BYTES, _MAX_WAITING * _PROCESS_BYTES)
-"""Memory for one rank that is no limit any more."""
+_BY_MEMORY = "limited by the memory available"
 
 _WORKER_FILES = 16
 """Open files that the process should have for each worker: it keeps five, the rest is left."""
@@ -38,20 +37,18 @@ def count_workers(
     cpus = f"{machine.granted_cpus} usable CPUs"
     if machine.local_world_size > 1:
         cpus += f" for {machine.local_world_size} local ranks"
-    least = 1 if machine.accelerator is not None else 0
     if takes_on and machine.rank_cpus > 1:
         # The last worker starts only while training waits, and so leaves its CPU idle.
         by_cpus = machine.rank_cpus, cpus
     else:
+        least = 1 if machine.accelerator is not None else 0
         by_cpus = max(least, machine.rank_cpus - 1), f"{cpus}, less one for training"
-    limits = [
-        by_cpus,
-        (machine.available_bytes // _WORKER_BYTES, "limited by the memory available"),
-        (_MAX_WORKERS, "more rarely help"),
-    ]
+    limits = [by_cpus, (_MAX_WORKERS, "more rarely help")]
     if num_batches is not None:
         limits.append((num_batches, "one for each batch of an epoch"))
-    return min(limits, key=lambda limit: limit[0])
+    number, reason = min(limits, key=lambda limit: limit[0])
+    that_fit = machine.count_that_fit(_WORKER_BYTES, number)
+    return (number, reason) if that_fit == number else (that_fit, _BY_MEMORY)
 
 
 def count_waiting(machine: Machine, num_batches: int | None) -> int:
@@ -61,12 +58,9 @@ def count_waiting(machine: Machine, num_batches: int | None) -> int:
         machine: What the process may use.
         num_batches: Of an epoch, if that is known.
     """
-    limits = [
-        _MAX_WAITING,
-        machine.available_bytes // (_PROCESS_BYTES * machine.local_world_size),
-    ]
+    limits = [_MAX_WAITING]
     if machine.max_open_files is not None:
         limits.append(machine.max_open_files // _WORKER_FILES)
     if num_batches is not None:
         limits.append(num_batches)
-    return min(limits)
+    return machine.count_that_fit(_PROCESS_BYTES * machine.local_world_size, min(limits))
