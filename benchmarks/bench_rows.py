@@ -133,7 +133,7 @@ def reader_bare(path: Path) -> ReadRow:
         return lambda row: batches.get_batch(row // GROUP_ROWS).column(0).field("chunks")
     if kind == "lance":
         dataset = importlib.import_module("lance").dataset(path)
-        return lambda row: dataset.take([row], columns={"chunks": "image.chunks"})
+        return lambda row: dataset.take([row], columns=["image.chunks"])
     if kind == "duckdb":
         connection = importlib.import_module("duckdb").connect(path, read_only=True)
         query = "select image.chunks as chunks from images where rowid = {}"

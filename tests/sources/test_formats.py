@@ -5,7 +5,10 @@ import gc
 import importlib
 import multiprocessing
 import pickle
+import platform
 import shutil
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -575,3 +578,49 @@ def test_two_columns_of_images_of_one_file_are_not_mistaken_for_each_other(
     expected = first.get_batch([5 - row for row in rows])
     assert torch.equal(expected, second.get_batch(rows))
     assert not torch.equal(expected, first.get_batch(rows))
+
+
+@every_format
+@pytest.mark.parametrize("name", ["cell image", "Bild-ü", "ima`ge", 'a"b', "select"])
+def test_a_column_of_any_name_is_read(tmp_path, kind, name):
+    if kind == "lance" and "`" in name:
+        pytest.skip("Lance itself cannot read what it has written by such a name")
+    values, images = mixed_values()
+    array = image_array(values, "uint16", encoding="list")
+    table = pa.table({name: array, f"{name} label": range(len(array))})
+    if kind not in {"parquet", "arrow", "feather"}:
+        pytest.importorskip(kind)
+    WRITERS[kind](table, tmp_path / f"cells.{kind}")
+
+    source = open_source(tmp_path / f"cells.{kind}")
+
+    assert_same(images, read_images(source))
+    assert source.read_column(f"{name} label").tolist() == list(range(7))
+
+
+COUNT_FAULTS_BY_LANCE = """
+import resource, sys
+import numpy as np
+from fastloader import OMEArrowDataset
+
+dataset = OMEArrowDataset(sys.argv[1], preload=False, cache="none", dtype=None)
+dataset[0]
+for _ in range(2):  # the first takes memory in any case
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(20):
+        arrays = [np.ones(1 << 20, np.uint8) for _ in range(8)]
+        del arrays
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+@pytest.mark.multiprocess
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="is about glibc's malloc")
+def test_whoever_reads_with_lance_takes_no_new_pages_for_each_read(tmp_path):
+    image = random_image((1, 1, 1, 8, 8), seed=0)
+    path = write(tmp_path, "lance", [ome_arrow_value(image)] * 4)
+
+    command = [sys.executable, "-c", COUNT_FAULTS_BY_LANCE, str(path)]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+    assert int(printed) < 20 * 8 * 100  # of 256 pages each

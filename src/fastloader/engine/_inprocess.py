@@ -16,11 +16,11 @@ from fastloader.engine._fetch import (
     SkippedSample,
     make_fetcher,
 )
-from fastloader.engine._freed_memory import keep_some_freed_memory
 from fastloader.engine._merged import MERGED_BYTES
 from fastloader.engine._stream_point import StreamPoint
 from fastloader.engine._wording import name_samples
 from fastloader.inspection._plain_code import has_plain_collate
+from fastloader.machine._freed_memory import keep_some_freed_memory
 from fastloader.machine._ranks import read_ranks
 from fastloader.randomness._isolation import BatchIsolation, DrawingHabits
 from fastloader.randomness._seeding import DrawScope, draw_scope

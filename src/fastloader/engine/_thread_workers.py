@@ -25,9 +25,9 @@ from fastloader.engine._fetch import (
     SkippedSample,
     make_fetcher,
 )
-from fastloader.engine._freed_memory import keep_some_freed_memory
 from fastloader.engine._stopwatch import Stopwatch
 from fastloader.engine._stream_point import StreamPoint
+from fastloader.machine._freed_memory import keep_some_freed_memory
 from fastloader.randomness._seeding import DrawScope, derive_seed, draw_scope
 from fastloader.tensors._buffers import Allocator, allocating_with
 from fastloader.threads._openmp import without_openmp

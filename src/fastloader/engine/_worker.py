@@ -27,7 +27,6 @@ from fastloader._torch_internals import (
 from fastloader.engine._collate import DefaultCollate, install_collate_into
 from fastloader.engine._fetch import AllSkippedError, Fetcher, FetchPlan, make_fetcher
 from fastloader.engine._frames import FrameReader, send_frame
-from fastloader.engine._freed_memory import keep_all_freed_memory
 from fastloader.engine._launch import Launch
 from fastloader.engine._messages import (
     Leave,
@@ -49,6 +48,7 @@ from fastloader.engine._stopwatch import Stopwatch
 from fastloader.errors import UnpicklableError
 from fastloader.inspection._live import load_live_state, tell
 from fastloader.machine._file_limit import note_file_limit
+from fastloader.machine._freed_memory import keep_all_freed_memory
 from fastloader.machine._process_end import open_sentinel
 from fastloader.machine._ranks import Ranks, adopt_ranks
 from fastloader.randomness._seeding import (

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from fastloader._extras import import_extra
 from fastloader.errors import SourceError
+from fastloader.machine._freed_memory import keep_some_freed_memory
 from fastloader.sources._arrow_buffers import has_structs
 from fastloader.sources._file_errors import check_unchanged, naming
 from fastloader.sources._interleaved import RGB
@@ -28,6 +29,8 @@ Integers: TypeAlias = npt.NDArray[np.int64]
 
 _ROWS_OF_COLUMNS = 1 << 16
 """Rows of columns without images to take in one read."""
+_HELD_READS = 2
+"""Times what it gives that Lance holds at least while it decodes; its threads keep that."""
 
 
 class LanceTable:
@@ -98,7 +101,7 @@ class LanceTable:
         Args:
             names: Of columns, at least one.
         """
-        columns = _projection({name: [name] for name in names})
+        columns = _quoted([(name,) for name in names])
         tables = [
             self._dataset.take(list(range(*some)), columns=columns)
             for some in _ranges(self.num_rows, _ROWS_OF_COLUMNS)
@@ -125,23 +128,22 @@ class LanceTable:
         Raises:
             SourceError: If there are other numbers of rows than the table claims.
         """
-        columns: Any = _projection({field: [column, field] for field in fields})
-        parts = _parts(self.schema.field(column), fields, without) if without else None
+        # Not by SQL, as expressions: to plan for that takes as long as to decode a large image.
+        columns = _quoted(_paths(self.schema.field(column), fields, without))
         if rows is None:
             rows = np.arange(self.num_rows)
         # Not by `to_batches`, whose stream ends the process where the text of an error has a zero
         # byte, as that of a damaged file may; and which reads far ahead, in memory.
-        for start, stop in _ranges(len(rows), batch_rows):
+        for start, stop in _ranges(len(rows), max(1, batch_rows // _HELD_READS)):
             some = rows[start:stop]
             done = 0
-            table = self._dataset.take(some.tolist(), columns=parts or columns)
+            table = self._dataset.take(some.tolist(), columns=columns)
             if len(table) != len(some):
                 raise SourceError(
                     f"{self.path} cannot be read: expected {len(some)} rows from row "
                     f"{int(some[0])} on, but got {len(table)}."
                 )
-            if parts:
-                table = table.flatten().select([f"{column}.{field}" for field in fields])
+            table = table.flatten().select([f"{column}.{field}" for field in fields])
             for batch in table.rename_columns(list(fields)).to_batches():
                 yield some[done : done + batch.num_rows], batch
                 done += batch.num_rows
@@ -171,6 +173,8 @@ class LanceTable:
             LanceTable._watched_process = os.getpid()
             if hasattr(os, "register_at_fork"):
                 os.register_at_fork(after_in_child=LanceTable._note_fork)
+            # Lance takes its memory anew for each read: of lists that was half of the time.
+            keep_some_freed_memory()
         with self.reading():
             dataset = lance.dataset(
                 self.path, version=self._version, storage_options=self._storage_options or None
@@ -200,36 +204,30 @@ def open_lance(
     return open_table(LanceTable(path, storage_options, version), image_column, rgb)
 
 
-def _projection(columns: dict[str, list[str]]) -> dict[str, str]:
-    """Return columns by path, in the SQL that Lance wants, where backticks quote a name."""
-    return {
-        name: ".".join(f"`{part.replace('`', '``')}`" for part in path)
-        for name, path in columns.items()
-    }
-
-
-def _parts(column: pa.Field, fields: Sequence[str], without: Sequence[str]) -> list[str] | None:
-    """Return the paths of all that is read of a column, which SQL has none for within lists.
+def _paths(
+    column: pa.Field, fields: Sequence[str], without: Sequence[str]
+) -> list[tuple[str, ...]]:
+    """Return the paths of all that is read of a column.
 
     Args:
         column: Of structs.
         fields: Of the struct.
         without: Fields of the structs in lists to leave out.
-
-    Returns:
-        None if a name has a character that paths are made of.
     """
     paths: list[tuple[str, ...]] = []
     for name in fields:
         kind = column.type.field(name).type
-        if not has_structs(kind):
+        if not (without and has_structs(kind)):
             paths.append((column.name, name))
             continue
         kept = [one.name for one in kind.value_type if one.name not in without]
         paths += [(column.name, name, kind.value_field.name, one) for one in kept]
-    if any(set(part) & set(".`") for path in paths for part in path):
-        return None
-    return [".".join(path) for path in paths]
+    return paths
+
+
+def _quoted(paths: Sequence[Sequence[str]]) -> list[str]:
+    """Return paths as Lance wants them; it reads no column with a backtick in its name."""
+    return [".".join(f"`{part}`" for part in path) for path in paths]
 
 
 def _ranges(num_rows: int, at_once: int) -> Iterator[tuple[int, int]]:

@@ -46,8 +46,8 @@ _GIANT_PIXELS = 2**30
 _READ_SHARE = 48
 _MIN_READ_BYTES = 6 << 20
 _MAX_READ_BYTES = 12 << 20
-"""Pixels asked for by one call: for half as many Lance takes a fifth longer, but for twice as many it
-takes 30 MB more memory, which its threads keep. So the most are asked for where there is much to keep."""
+"""Pixels asked for by one call, the most where there is much to keep: each call costs a millisecond or
+two, but libraries hold several times as many meanwhile."""
 _WRITTEN_BYTES = 16 << 20
 """Pixels written by one call, which takes 0.3 ms beside them: copying 2 MB takes as long."""
 _WORTH_A_THREAD_BYTES = 4 << 20

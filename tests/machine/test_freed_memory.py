@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fastloader.engine import _freed_memory
+from fastloader.machine import _freed_memory
 
 COUNT_FAULTS = """
 import importlib.util, json, resource, sys
