@@ -112,7 +112,7 @@ def stream(path: Path) -> Iterator[pa.Array]:
     elif kind == "lance":
         dataset = importlib.import_module("lance").dataset(path)
         for batch in dataset.to_batches(columns=["image.chunks"], batch_size=5):
-            yield batch.column(0).field("chunks")
+            yield batch.column(0)
     elif kind == "duckdb":
         with importlib.import_module("duckdb").connect(path, read_only=True) as connection:
             query = "select image.chunks as chunks from images"
