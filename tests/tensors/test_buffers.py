@@ -161,6 +161,28 @@ def test_trim_frees_sizes_that_are_no_longer_asked_for():
     assert pool.idle_bytes == _size_class(256 * 1024 * 4)
 
 
+def test_a_smaller_batch_takes_an_idle_buffer_of_a_larger_one_and_gives_it_back():
+    pool = BufferPool()
+    address = fill(pool, 1).data_ptr()
+
+    last = pool((SHAPE[0] * 3 // 4, *SHAPE[1:]), torch.float32)
+    assert last.data_ptr() == address
+    assert last.untyped_storage().nbytes() == last.nbytes
+    del last
+
+    assert fill(pool, 2).data_ptr() == address
+    assert pool.num_made == 1
+
+
+def test_a_batch_of_less_than_half_gets_a_buffer_of_its_own():
+    pool = BufferPool()
+    pool((4, *SHAPE), torch.float32)
+
+    pool((SHAPE[0] * 3 // 2, *SHAPE[1:]), torch.float32)
+
+    assert pool.num_made == 2
+
+
 def test_a_buffer_outlives_its_pool():
     pool = BufferPool()
     tensor = fill(pool, 7)
