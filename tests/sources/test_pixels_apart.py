@@ -203,6 +203,34 @@ def test_a_buffer_that_is_cut_off_is_an_error(codec):
             StoredBuffer(np.frombuffer(packed[:200_000], np.uint8), codec).first(num_bytes)
 
 
+@pytest.mark.parametrize("codec", ["lz4", "zstd"])
+@pytest.mark.parametrize("num_bytes", [1000, 1 << 60])
+def test_a_buffer_that_states_more_than_all_memory_is_an_error(codec, num_bytes):
+    packed = (1 << 60).to_bytes(8, "little") + pa.Codec(codec).compress(b"abcd", asbytes=True)
+    stored = StoredBuffer(np.frombuffer(packed, np.uint8), codec)
+
+    with pytest.raises(OSError, match="no memory"):
+        stored.first(num_bytes)
+
+
+def test_of_many_record_batches_few_are_decompressed_at_a_time(tmp_path):
+    values = [ome_arrow_value(random_image((1, 1, 1, 600, 500), seed=row)) for row in range(9)]
+    path = write(tmp_path / "a.arrow", pa.table({"image": image_array(values)}), "lz4", 1)
+    source = open_source(path)
+    sizes = source.read_table().shapes.prod(axis=1) * 2
+    before = pa.total_allocated_bytes()
+    held = []
+
+    source.read_images(
+        np.arange(9),
+        np.cumsum(sizes) - sizes,
+        lambda *_: held.append(pa.total_allocated_bytes() - before),
+    )
+
+    assert len(held) == 9
+    assert max(held) < 2 * sizes[0]
+
+
 @compressions
 def test_a_file_that_was_read_here_is_no_hazard_to_forked_workers(tmp_path, compression):
     table = pa.table({"image": image_array([ome_arrow_value(random_image((1, 1, 1, 3, 4)))])})

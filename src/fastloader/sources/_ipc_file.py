@@ -188,9 +188,12 @@ class IpcFile:
             is_kept = is_kept.copy()
             is_kept[leaf.buffer] = False
             lists = self.read_batch(number, column, is_kept)[name]
-            buffer = StoredBuffer(self._buffer_of(header, leaf.buffer), header.codec)
+            stored, codec = self._buffer_of(header, leaf.buffer), header.codec
+            buffer = StoredBuffer(stored, codec)
+            # What is not kept is forgotten by each buffer, so that the next one finds its memory free.
+            first = buffer.first if keeps else partial(_first_of, stored, codec)
             # Not by a method, through which what is kept would keep its owner.
-            batch = leaf.of_buffer(lists, buffer, partial(_reading, self.path))
+            batch = leaf.of_buffer(lists, buffer.num_bytes, first, partial(_reading, self.path))
             if keeps and batch is not None:
                 self._decompressed.put(key, batch, buffer.num_bytes)
         return batch
@@ -349,6 +352,13 @@ class IpcFile:
 
 def _reading(path: str) -> AbstractContextManager[None]:
     return naming(path, "an Arrow IPC file", ValueError, KeyError, HeaderError)
+
+
+def _first_of(
+    stored: npt.NDArray[np.uint8], codec: str, num_bytes: int
+) -> npt.NDArray[np.uint8]:
+    """Return the first bytes of a compressed buffer, which nobody else has."""
+    return StoredBuffer(stored, codec).first(num_bytes)
 
 
 def _read_footer(file: pa.NativeFile, path: str) -> bytes:

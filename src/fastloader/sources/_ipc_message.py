@@ -81,8 +81,10 @@ class BatchHeader:
         places = np.frombuffer(self.header, np.int64, 2 * self.num_buffers, self.buffers_at)
         places = places.reshape(-1, 2).copy()
         places[~is_kept, 1] = 0
-        for number in np.flatnonzero(is_kept).tolist():
-            self.place(number)
+        start, size = places.T
+        outside = (start < 0) | (size < 0) | (start > self.body_bytes - size)
+        for number in np.flatnonzero(outside & (size != 0))[:1].tolist():
+            self.place(number)  # raises
         at = self.header_at + self.buffers_at
         mapping[at : at + places.nbytes] = places.tobytes()
 

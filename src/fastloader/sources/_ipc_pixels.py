@@ -16,7 +16,6 @@ from fastloader.sources._arrow_buffers import (
 )
 from fastloader.sources._ome_arrow_layout import PIXELS
 from fastloader.sources._pixels_apart import LoadPixels
-from fastloader.sources._stored_buffer import StoredBuffer
 
 __all__ = ["ApartBatch", "PixelLeaf", "find_pixel_leaf"]
 
@@ -76,14 +75,16 @@ class PixelLeaf:
     def of_buffer(
         self,
         lists: pa.Array,
-        buffer: StoredBuffer,
+        stored_bytes: int,
+        first: Callable[[int], npt.NDArray[np.uint8]],
         reading: Callable[[], AbstractContextManager[None]],
     ) -> ApartBatch | None:
         """Take chunks or planes whose pixels are still compressed.
 
         Args:
             lists: Of structs, read without the buffer of the pixels.
-            buffer: That buffer.
+            stored_bytes: Length of that buffer when decompressed, as the file says.
+            first: Returns so many of its first bytes.
             reading: Names the file in errors.
 
         Returns:
@@ -95,11 +96,11 @@ class PixelLeaf:
 
         def load(num_items: int) -> npt.NDArray[np.generic]:
             with reading():
-                return buffer.first(num_items * self.dtype.itemsize).view(self.dtype)
+                return first(num_items * self.dtype.itemsize).view(self.dtype)
 
         batch = self._batch(lists, load)
         most_bytes = 2 * batch.num_bytes + _SPARE_BYTES
-        return batch if batch.num_bytes <= buffer.num_bytes <= most_bytes else None
+        return batch if batch.num_bytes <= stored_bytes <= most_bytes else None
 
     def _batch(self, lists: pa.Array, load: LoadPixels) -> ApartBatch:
         lists.validate(full=True)  # offsets of a damaged file could point anywhere

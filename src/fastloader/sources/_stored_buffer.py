@@ -48,11 +48,16 @@ class StoredBuffer:
             num_bytes: How many, at most as many as there are.
 
         Raises:
-            OSError: If they are damaged.
+            OSError: If they are damaged, or the file states more than there is memory for.
         """
         with self._lock:
             if num_bytes > self._num_known:
-                self._decompress(num_bytes)
+                try:
+                    self._decompress(num_bytes)
+                except MemoryError as error:  # also Arrow's
+                    raise OSError(
+                        f"a buffer states {self.num_bytes} bytes, for which there is no memory"
+                    ) from error
             return self._content[:num_bytes]
 
     def _decompress(self, num_bytes: int) -> None:
