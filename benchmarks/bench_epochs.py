@@ -3,7 +3,7 @@
 Question: the wall time of many short epochs less that of one long epoch of the same samples, for
     each end of an epoch.
 Held fixed: samples that sleep half a millisecond, as one that waits for a disk does, so that a
-    busy machine disturbs little; shuffled batches of 8; 30 epochs of 20 batches, or one of 600.
+    busy machine disturbs little; shuffled batches of 8; 16 epochs of 20 batches, or one of 320.
 Baseline: stock DataLoader, the better of as it comes and tuned.
 Method: a run is the short epochs, then the long one; loaders live on, and one run of each is
     made before the clock starts. FastLoader as it comes is left out, since it takes on more workers than
@@ -93,7 +93,7 @@ def main() -> None:
     benchmark = Benchmark(__doc__, starts_quickly=True)
     benchmark.parser.add_argument("--workers", type=int, default=2)
     arguments = benchmark.arguments()
-    num_epochs, num_batches = (2, 4) if arguments.smoke else (30, 20)
+    num_epochs, num_batches = (2, 4) if arguments.smoke else (16, 20)
     add_loaders(
         benchmark,
         Sleeping,

@@ -85,7 +85,6 @@ def test_a_picture_that_cannot_be_written_is_an_error(capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["tune", "cli_training"], "expected MODULE:NAME"),
         (["tune", "nosuch:make"], "No module named 'nosuch'"),
         (["tune", "cli_training:nosuch"], "is it spelled right"),
         (["tune", "cli_training:broken"], "broken raised RuntimeError: no disk"),
@@ -100,6 +99,22 @@ def test_an_error_is_one_line_and_exit_code_1(arguments, message, capsys):
     assert output == ""
     assert errors.startswith("fastloader: ")
     assert message in errors
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["tune", "cli_training"],
+        ["profile", ":make"],
+        ["bench", "cli_training:make", "--step=at"],
+    ],
+    ids=["no colon", "no module", "step"],
+)
+def test_what_names_no_object_is_wrong_usage(arguments, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main(arguments)
+
+    assert "expected MODULE:NAME" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("outcome", "code"), [("ok", 0), ("note", 0), ("bites", 1)])

@@ -4,12 +4,12 @@ import time
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
-from fastloader import FastLoader
+from fastloader import FastLoader, MixedLoader
 from fastloader.errors import SettingsError
 from fastloader.machine._process_tree import tree_cost
-from fastloader.measuring import benchmark, measure_loader
+from fastloader.measuring import benchmark, diagnose, measure_loader
 from tests.measuring.planted import Computed, Stored
 
 
@@ -106,7 +106,9 @@ def test_the_cpu_time_of_a_batch_is_a_share_of_that_of_all():
 
 
 @pytest.mark.parametrize(
-    "options", [{"seconds": 0}, {"num_rounds": 0}], ids=["no time", "no round"]
+    "options",
+    [{"seconds": 0}, {"num_rounds": 0}, {"num_rounds": 2.5}, {"step": 3}],
+    ids=["no time", "no round", "half a round", "no step"],
 )
 def test_what_cannot_be_measured_is_refused(options):
     with pytest.raises(SettingsError):
@@ -116,3 +118,48 @@ def test_what_cannot_be_measured_is_refused(options):
 def test_no_loader_cannot_be_measured():
     with pytest.raises(SettingsError, match="0 loaders"):
         benchmark({})
+
+
+@pytest.mark.parametrize(
+    ("subject", "hint"),
+    [
+        (range(8), "FastLoader\\(dataset"),
+        ([FastLoader(range(8), 2)], "got list"),
+        (MixedLoader({"a": range(8), "b": range(8)}, batch_size=2), "its `loader`"),
+    ],
+    ids=["dataset", "list", "mixture"],
+)
+@pytest.mark.parametrize("look", [benchmark, diagnose])
+def test_what_is_no_loader_is_refused_with_what_to_give(look, subject, hint):
+    with pytest.raises(SettingsError, match=hint):
+        look(subject, seconds=0.1)
+
+
+class Spent(IterableDataset):
+    """A stream that goes on where it was, and has an end."""
+
+    def __init__(self, length):
+        self.samples = iter(range(length))
+
+    def __iter__(self):
+        return self.samples
+
+
+def test_a_stream_that_comes_to_its_end_has_the_turns_that_it_could_fill():
+    result = benchmark(FastLoader(Spent(64), 8, num_workers=0), seconds=0.3, num_rounds=3)
+
+    (measured,) = result.measurements["loader"]
+    assert measured.stats.num_batches == 8
+
+
+def test_a_stream_without_a_batch_is_named():
+    with pytest.raises(SettingsError, match="'empty' gave no batch"):
+        benchmark(
+            {"full": FastLoader(range(8), 2), "empty": FastLoader(Spent(0), 8, num_workers=0)},
+            seconds=0.1,
+        )
+
+
+def test_a_stream_that_can_be_read_only_once_cannot_be_diagnosed():
+    with pytest.raises(SettingsError, match="__iter__ begin anew"):
+        diagnose(FastLoader(Spent(64), 8, num_workers=0), seconds=0.2)

@@ -15,13 +15,29 @@ def add_target(parser: argparse.ArgumentParser) -> None:
     """Add the arguments that say what to measure."""
     parser.add_argument(
         "target",
+        type=_spelled,
         metavar="MODULE:FACTORY",
         help="function without arguments that returns a dataset or a loader, as train:make_data",
     )
     parser.add_argument(
         "--step",
+        type=_spelled,
         metavar="MODULE:FUNCTION",
         help="work of the consumer, called with each batch; nothing when left out",
+    )
+
+
+def _spelled(name: str) -> str:
+    """Return what names an object of a module.
+
+    Raises:
+        argparse.ArgumentTypeError: If it cannot be one.
+    """
+    module_name, _, attribute = name.partition(":")
+    if module_name and attribute:
+        return name
+    raise argparse.ArgumentTypeError(
+        f"expected MODULE:NAME, such as train:make_dataset, but got {name!r}"
     )
 
 
@@ -66,9 +82,7 @@ def load_step(name: str | None) -> Any:
 
 
 def _find(name: str) -> Any:
-    module_name, colon, attribute = name.partition(":")
-    if not (module_name and colon and attribute):
-        raise SettingsError(f"{name!r}: expected MODULE:NAME, such as train:make_dataset.")
+    module_name, _, attribute = name.partition(":")
     folder = os.getcwd()  # noqa: PTH109 - as Python puts it there itself
     if folder not in sys.path:
         sys.path.insert(0, folder)

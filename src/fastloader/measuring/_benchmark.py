@@ -9,8 +9,9 @@ from torch.utils.data import DataLoader
 
 from fastloader._progress_bar import Progress, progress_bar
 from fastloader.errors import SettingsError
-from fastloader.measuring._measure import Measurement, measure_loader
+from fastloader.measuring._measure import Measurement, measure_if_any
 from fastloader.measuring._table import format_table
+from fastloader.settings._given import as_count
 
 __all__ = ["BenchmarkResult", "benchmark"]
 
@@ -72,7 +73,8 @@ def benchmark(
     Each round measures every loader for a part of the time, so that what slows the machine for
     a while slows all of them; every other round goes backwards. A loader begins its turn with
     workers that live on but nothing made ahead, and ends it when they have nothing more to do
-    (see `measure_loader`), so that none works in the time of another.
+    (see `measure_loader`), so that none works in the time of another. One over a stream that is at its end
+    for good has no further turn.
 
     Args:
         loaders: One, or several by name; torch's own are measured as they are.
@@ -83,7 +85,7 @@ def benchmark(
         progress: Whether to show a progress bar; "auto" shows it in a terminal.
 
     Raises:
-        SettingsError: If there is no time, round or loader, or a loader gives no batch.
+        SettingsError: If there is no time, round or loader, if one is something else, or gives no batch.
 
     Examples:
         >>> from fastloader import FastLoader
@@ -92,7 +94,7 @@ def benchmark(
         True
     """
     named = loaders if isinstance(loaders, Mapping) else {"loader": loaders}
-    if num_rounds < 1 or not named:
+    if as_count("num_rounds", num_rounds) < 1 or not named:
         raise SettingsError(
             f"There must be a round and a loader to measure, but got {num_rounds} rounds and "
             f"{len(named)} loaders."
@@ -102,9 +104,13 @@ def benchmark(
     with progress_bar(total, progress, what="Measuring", unit=" turns") as bar:
         for number in range(num_rounds):
             for name in named if number % 2 == 0 else reversed(list(named)):
-                measured[name].append(
-                    measure_loader(named[name], step=step, seconds=seconds / num_rounds)
-                )
+                found = measure_if_any(named[name], step=step, seconds=seconds / num_rounds)
+                if found is not None:
+                    measured[name].append(found)
+                elif not measured[name]:
+                    raise SettingsError(
+                        f"{name!r} gave no batch, so there is nothing to measure."
+                    )
                 bar.advance(1)
     return BenchmarkResult({name: tuple(rounds) for name, rounds in measured.items()})
 

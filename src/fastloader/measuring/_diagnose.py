@@ -94,7 +94,8 @@ def diagnose(
         progress: Whether to show a progress bar; "auto" shows it in a terminal.
 
     Raises:
-        SettingsError: If `seconds` is not positive, or the loader gives no batch.
+        SettingsError: If this is no loader, `step` cannot be called, `seconds` is not positive, the
+            loader gives no batch, or its dataset can be read only once.
 
     Examples:
         >>> from fastloader import FastLoader

@@ -11,9 +11,10 @@ from torch.utils.data import DataLoader
 from fastloader._loader import FastLoader
 from fastloader.errors import SettingsError
 from fastloader.machine._process_tree import tree_cost, tree_memory_bytes
+from fastloader.settings._given import check_callable
 from fastloader.stats import LoaderStats, PassTally, StatsSnapshot, count_samples
 
-__all__ = ["Measurement", "measure_loader"]
+__all__ = ["Measurement", "measure_if_any", "measure_loader"]
 
 MOST_PASSES_WITHOUT_BATCH = 3
 SETTLING_SECONDS = 0.05
@@ -75,8 +76,29 @@ def measure_loader(
         max_batches: The most batches.
 
     Raises:
-        SettingsError: If `seconds` is not positive, or the loader gives no batch.
+        SettingsError: If this is no loader, `step` cannot be called, `seconds` is not positive, or
+            the loader gives no batch.
     """
+    measurement = measure_if_any(loader, step=step, seconds=seconds, max_batches=max_batches)
+    if measurement is None:
+        raise SettingsError("The loader gave no batch, so there is nothing to measure.")
+    return measurement
+
+
+def measure_if_any(
+    loader: DataLoader[Any],
+    *,
+    step: Callable[[Any], Any] | None,
+    seconds: float,
+    max_batches: int | None = None,
+) -> Measurement | None:
+    """Do as `measure_loader`, but return None of a loader that gives no batch.
+
+    Raises:
+        SettingsError: If this is no loader, `step` cannot be called, or `seconds` is not positive.
+    """
+    _check_loader(loader)
+    check_callable("step", step)
     if not seconds > 0:
         raise SettingsError(f"seconds must be more than 0, but got {seconds}.")
     stats = LoaderStats()
@@ -88,7 +110,7 @@ def measure_loader(
         _run_pass(loader, stats, step, limit)
         num_empty = 0 if limit.num_batches > num_before else num_empty + 1
     if not limit.num_batches:
-        raise SettingsError("The loader gave no batch, so there is nothing to measure.")
+        return None
     snapshot = stats.snapshot()
     if isinstance(loader, FastLoader):
         inside = loader.stats.snapshot("epoch")
@@ -99,6 +121,22 @@ def measure_loader(
     return Measurement(
         snapshot, cost.cpu_seconds, cost.page_faults, tree_memory_bytes(os.getpid())
     )
+
+
+def _check_loader(loader: Any) -> None:
+    """Refuse what is no loader; frameworks' proxies of one, which show its attributes, are.
+
+    Raises:
+        SettingsError: If it is something else.
+    """
+    if all(hasattr(loader, name) for name in ("dataset", "num_workers", "batch_sampler")):
+        return
+    hint = (
+        "Of a mixture, give what it reads with: its `loader`, or its `loaders` by name."
+        if hasattr(loader, "loaders")
+        else "Over a dataset, make one: FastLoader(dataset, batch_size)."
+    )
+    raise SettingsError(f"A DataLoader is measured, but got {type(loader).__name__}. {hint}")
 
 
 def _settle() -> None:

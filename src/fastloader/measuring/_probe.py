@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader, IterableDataset, default_collate, get_w
 
 from fastloader._loader import FastLoader
 from fastloader.datasets._batched import as_batched
+from fastloader.errors import SettingsError
 from fastloader.machine._busy_clock import ThreadTime, read_thread, read_threads
 
 __all__ = ["ProbeResult", "probe"]
@@ -84,6 +85,9 @@ def probe(loader: DataLoader[Any], seconds: float) -> ProbeResult:
         loader: Any `DataLoader`.
         seconds: How long to go on, at most `MOST_SAMPLES` samples; up to twice as long where
             little is computed.
+
+    Raises:
+        SettingsError: If the dataset gives no sample, as a stream does that can be read only once.
     """
     subject = _ProbedDataset(loader)
     parts = []
@@ -98,6 +102,11 @@ def probe(loader: DataLoader[Any], seconds: float) -> ProbeResult:
             is_enough = sum(part.cpu_seconds for part in parts[1:]) > ENOUGH_CPU_SECONDS
             if len(parts) > 1 and now > (deadline if is_enough else deadline + seconds):
                 break
+    if not parts:
+        raise SettingsError(
+            "The dataset gave no sample once the loader was measured. One that can be read only once "
+            "cannot be looked at: let its __iter__ begin anew each time."
+        )
     if len(parts) > 1:
         del parts[0]  # opened files, filled caches, started threads
     return _summed(parts, _order_seconds(loader, seconds / 4))
