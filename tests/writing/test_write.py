@@ -92,6 +92,27 @@ def test_pixels_and_columns_come_back_as_they_were(tmp_path, ending):
     ]
 
 
+@pytest.mark.parametrize(
+    ("compression", "side", "expected"),
+    [
+        ("zstd", 1024, [2] * 9),
+        ("lz4", 2048, [1] * 18),
+        (None, 1024, [16, 2]),
+        ("zstd", 8, [18]),
+    ],
+)
+def test_few_images_share_what_is_decompressed_for_one_of_them(
+    tmp_path, compression, side, expected
+):
+    images = np.broadcast_to(np.zeros((), np.uint16), (18, side, side))
+
+    written = write_images(images, tmp_path / "out.arrow", compression=compression)
+
+    file = pa.ipc.open_file(written.path)
+    found = [file.get_batch(number).num_rows for number in range(file.num_record_batches)]
+    assert found == expected
+
+
 @settings(max_examples=40, deadline=None)
 @given(
     shape=st.tuples(*(st.integers(1, 4) for _ in range(5))),

@@ -41,7 +41,10 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         "--compression", choices=("zstd", "lz4", "none"), default="zstd", help="default: zstd"
     )
     parser.add_argument(
-        "--rows-per-group", type=int, metavar="N", help="images stored together; 16 to 64"
+        "--rows-per-group",
+        type=int,
+        metavar="N",
+        help="images stored together; 16 to 64, of compressed Arrow files 4 MiB",
     )
     parser.add_argument("--overwrite", action="store_true", help="replace DESTINATION")
     parser.add_argument("--quiet", action="store_true", help="show no progress bar")

@@ -30,6 +30,8 @@ class TableFormat:
     """Takes a path that does not exist, schema, record batches and the name of a codec."""
     is_compressed_by: tuple[str | None, ...]
     """Codecs there are to choose from."""
+    gives_rows_singly: bool = True
+    """False where one row of a compressed group takes all pixels before it to be decompressed, too."""
 
 
 def _write_parquet(
@@ -89,14 +91,18 @@ def _write_vortex(
 
 
 def _format(
-    name: str, write: WriteTable, codecs: tuple[str | None, ...] = ("zstd",)
+    name: str,
+    write: WriteTable,
+    codecs: tuple[str | None, ...] = ("zstd",),
+    *,
+    gives_rows_singly: bool = True,
 ) -> TableFormat:
-    return TableFormat(FORMATS[name].suffixes, write, codecs)
+    return TableFormat(FORMATS[name].suffixes, write, codecs, gives_rows_singly)
 
 
 TABLE_FORMATS: Mapping[str, TableFormat] = {
     "parquet": _format("parquet", _write_parquet, ("zstd", "lz4", None)),
-    "arrow": _format("arrow", _write_ipc, ("zstd", "lz4", None)),
+    "arrow": _format("arrow", _write_ipc, ("zstd", "lz4", None), gives_rows_singly=False),
     "lance": _format("lance", _write_lance),
     "duckdb": _format("duckdb", _write_duckdb),
     "vortex": _format("vortex", _write_vortex),

@@ -27,6 +27,8 @@ _GROUP_BYTES = 16 << 20
 """Pixels of a row group, about, within the bounds above."""
 _MAX_GROUP_BYTES = 512 << 20
 """Of few large images: the most to hold at once, several times over while it is compressed."""
+_DECOMPRESSED_BYTES = 4 << 20
+"""Of a group of which no row can be decompressed alone: half as many cost a seventh more time to read all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,8 @@ def convert(
         format: What to write; by the ending of `destination` when left out.
         compression: Of Parquet and Arrow files; the other formats choose.
         rows_per_group: Images that are stored, and later read, together; 16 to 64 when left
-            out, by their size.
+            out, by their size; of compressed Arrow files as many as make 4 MiB, since a row there
+            takes all before it to be decompressed.
         overwrite: Replace the table at `destination`, once the new one is complete; a folder
             of other things is never replaced.
         progress: Show a bar if it takes more than two seconds; "auto" shows it in a terminal.
@@ -131,7 +134,8 @@ def write_images(
         format: What to write; by the ending of `destination` when left out.
         compression: Of Parquet and Arrow files; the other formats choose.
         rows_per_group: Images that are stored, and later read, together; 16 to 64 when left
-            out, by their size.
+            out, by their size; of compressed Arrow files as many as make 4 MiB, since a row there
+            takes all before it to be decompressed.
         overwrite: Replace the table at `destination`, once the new one is complete; a folder
             of other things is never replaced.
         progress: Show a bar if it takes more than two seconds; "auto" shows it in a terminal.
@@ -166,7 +170,8 @@ def _write(
     if rows_per_group is not None and rows_per_group < 1:
         raise SettingsError(f"rows_per_group={rows_per_group}: expected 1 or more.")
     _check_no_other_folder(target)
-    num_rows = rows_per_group or _choose_rows(rows.first_size_bytes())
+    gives_rows_singly = chosen.gives_rows_singly or compression is None
+    num_rows = rows_per_group or _choose_rows(rows.first_size_bytes(), gives_rows_singly)
     with (
         replacing(target, overwrite=overwrite) as path,
         progress_bar(rows.num_rows, progress, what="Writing") as bar,
@@ -260,8 +265,10 @@ def _check_no_other_folder(target: Path) -> None:
     )
 
 
-def _choose_rows(image_bytes: int) -> int:
+def _choose_rows(image_bytes: int, gives_rows_singly: bool) -> int:
     """Return how many images make a row group."""
+    if not gives_rows_singly:
+        return max(1, min(_MAX_ROWS, _DECOMPRESSED_BYTES // max(1, image_bytes)))
     num_rows = min(_MAX_ROWS, max(_MIN_ROWS, _GROUP_BYTES // max(1, image_bytes)))
     return max(1, min(num_rows, _MAX_GROUP_BYTES // max(1, image_bytes)))
 
