@@ -48,7 +48,8 @@ class FetchPlan:
     @property
     def calls_only_dataset(self) -> bool:
         """Whether no code of the user's runs for a batch but that of the dataset."""
-        return self.collate_fn is default_collate and self.batch_transform is None
+        torchs = default_collate if self.auto_collation else default_convert
+        return self.collate_fn is torchs and self.batch_transform is None
 
     @property
     def drawing_parts(self) -> tuple[Any, ...]:

@@ -8,10 +8,9 @@ from multiprocessing.process import BaseProcess
 from typing import Any, NamedTuple
 
 import torch
-from torch.utils.data import IterableDataset, default_collate
 
 from fastloader._torch_internals import index_sampler, reported_length
-from fastloader.datasets._batched import as_batched, has_independent_rows
+from fastloader.datasets._batched import has_independent_rows
 from fastloader.datasets._held import (
     copied_tensors,
     copies_rows,
@@ -36,6 +35,7 @@ from fastloader.epochs._direct_reading import DirectReading
 from fastloader.epochs._epochs import BegunEpoch
 from fastloader.epochs._iterator import LoaderIterator
 from fastloader.epochs._loader_facts import LoaderFacts
+from fastloader.epochs._plan import plan_of
 from fastloader.epochs._position import EpochPosition
 from fastloader.epochs._residence import Residence
 from fastloader.epochs._sample_counts import (
@@ -111,7 +111,7 @@ class EpochOpener:
             begun: The epoch.
             began: When it was asked for, by `time.perf_counter`.
         """
-        epoch = _Opening(loader, begun, began, device_of(loader), _plan_of(loader), deque())
+        epoch = _Opening(loader, begun, began, device_of(loader), plan_of(loader), deque())
         begun.order.batches.keeps_arrays = epoch.plan.batched is not None
         if loader.resident is not None or preferred_residence(loader.dataset) is not None:
             stream = self._open_resident(epoch)
@@ -389,18 +389,3 @@ def _num_left(loader: Any, position: EpochPosition) -> int | None:
     """Return how many batches are left of a pass that begins, if that is known."""
     length = length_if_known(index_sampler(loader))
     return None if length is None else length - position.num_batches
-
-
-def _plan_of(loader: Any) -> FetchPlan:
-    has_batches = loader.batch_sampler is not None
-    default = has_batches and loader.collate_fn is default_collate
-    return FetchPlan(
-        dataset=loader.dataset,
-        is_iterable=isinstance(loader.dataset, IterableDataset),
-        auto_collation=has_batches,
-        collate_fn=loader.collate_fn,
-        drop_last=loader.drop_last,
-        batched=as_batched(loader.dataset) if default else None,
-        on_error=loader.on_error,
-        batch_transform=loader.batch_transform,
-    )

@@ -315,8 +315,7 @@ def leaves_nothing(plan: FetchPlan) -> bool:
     No code of the user's runs but that which reads single samples, and that is plain.
     """
     return (
-        plan.auto_collation
-        and plan.calls_only_dataset
+        plan.calls_only_dataset
         and plan.batched is None
         and not plan.is_iterable
         and plan.on_error == "raise"
