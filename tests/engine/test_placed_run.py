@@ -344,3 +344,12 @@ def test_plain_code_knows_the_epoch_of_each_of_two_passes_at_once(made_here):
     taken = [(next(first).tolist(), next(second).tolist()) for _ in range(4)]
 
     assert taken == [([0, 0], [1, 1])] * 4
+
+
+def test_single_samples_of_plain_code_take_no_worker(no_leaks):
+    loader = FastLoader(Rows(50), None)
+
+    found = [(value.item(), index) for value, index in loader]
+
+    assert num_children() == 0
+    assert found == [(2 * index, index) for index in range(50)]

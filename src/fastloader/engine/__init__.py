@@ -13,7 +13,8 @@ from fastloader.engine._pool import WorkerPool
 from fastloader.engine._pool_options import PoolOptions
 from fastloader.engine._run import PoolRun
 from fastloader.engine._run_options import RunOptions
-from fastloader.engine._stream_point import StreamPoint
+from fastloader.engine._stream_point import PackedPoint, StreamPoint, unpack_point
+from fastloader.engine._stream_run import StreamRun
 from fastloader.engine._thread_run import ThreadOptions, ThreadRun
 from fastloader.engine._thread_workers import ThreadSetup
 
@@ -27,6 +28,7 @@ __all__ = [
     "Forecast",
     "InProcessRun",
     "MergedRun",
+    "PackedPoint",
     "Place",
     "PlacedRun",
     "Placement",
@@ -38,9 +40,11 @@ __all__ = [
     "RunOptions",
     "SkippedSample",
     "StreamPoint",
+    "StreamRun",
     "ThreadOptions",
     "ThreadRun",
     "ThreadSetup",
     "WorkerPool",
     "merged_bytes_on",
+    "unpack_point",
 ]

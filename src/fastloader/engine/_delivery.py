@@ -3,6 +3,8 @@
 from collections import deque
 from typing import Any, NamedTuple, TypeAlias
 
+from fastloader.engine._stream_point import PackedPoint
+
 __all__ = ["Deliveries", "Delivery"]
 
 
@@ -19,8 +21,8 @@ class Delivery(NamedTuple):
     """False if there was none: all samples skipped, or the share of the worker at its end."""
     sampler_state: bytes | None
     """Of the sampler after it gave the batch, pickled, if it has any."""
-    stream_point: bytes | None
-    """A pickled `StreamPoint`: where an iterable dataset was after the batch."""
+    stream_point: PackedPoint | None
+    """Where an iterable dataset was after the batch; None for any other."""
 
 
 Deliveries: TypeAlias = deque[Delivery]

@@ -11,7 +11,13 @@ from typing import Any, Literal, NamedTuple
 from torch.utils.data import default_collate, default_convert
 
 from fastloader.engine._collate_errors import find_lost_keys, find_misfits
-from fastloader.engine._stream_point import StreamPoint, end_stream, open_stream, pack_point
+from fastloader.engine._stream_point import (
+    PackedPoint,
+    StreamPoint,
+    StreamTeller,
+    end_stream,
+    open_stream,
+)
 from fastloader.streams._false_end import false_end
 from fastloader.tensors._arrays import with_sharable_arrays
 from fastloader.typing import Batch, BatchedDataset, Sample
@@ -111,8 +117,8 @@ class Fetcher(ABC):
         except StopIteration as error:
             raise false_end(error, "batch_transform") from error
 
-    def stream_point(self, number: int) -> bytes | None:  # noqa: ARG002 - overridden
-        """Return where an iterable dataset is after a task, pickled; None for any other."""
+    def stream_point(self, number: int) -> PackedPoint | None:  # noqa: ARG002 - overridden
+        """Return where an iterable dataset is after a task; None for any other."""
         return None
 
     def pass_over(self, indices: Any) -> None:
@@ -295,11 +301,10 @@ class _IterableFetcher(Fetcher):
                 self._samples = open_stream(plan.dataset, point)
             except StopIteration as error:
                 raise false_end(error, "__iter__") from error
+        self._teller = StreamTeller(plan.dataset, self._samples)
 
-    def stream_point(self, number: int) -> bytes | None:
-        return pack_point(
-            self._plan.dataset, self._samples, number, self._position, is_ended=self._is_ended
-        )
+    def stream_point(self, number: int) -> PackedPoint | None:
+        return self._teller.tell(number, self._position, is_ended=self._is_ended)
 
     def pass_over(self, indices: Any) -> None:
         for _ in indices if self._plan.auto_collation else (indices,):

@@ -17,7 +17,7 @@ from fastloader.engine._fetch import (
     make_fetcher,
 )
 from fastloader.engine._merged import MERGED_BYTES
-from fastloader.engine._stream_point import StreamPoint
+from fastloader.engine._stream_point import PackedPoint, StreamPoint
 from fastloader.engine._wording import name_samples
 from fastloader.inspection._plain_code import has_plain_collate
 from fastloader.machine._freed_memory import keep_some_freed_memory
@@ -111,8 +111,8 @@ class BatchMaker:
             self._fetcher = self._read_again(self._point, indices, num_samples)
         return self._surrounded(number, num_samples, partial(self._fetch, indices, number))
 
-    def stream_point(self, number: int) -> bytes | None:
-        """Return where an iterable dataset is after a batch, pickled; None for any other."""
+    def stream_point(self, number: int) -> PackedPoint | None:
+        """Return where an iterable dataset is after a batch; None for any other."""
         return None if self._fetcher is None else self._fetcher.stream_point(number)
 
     def close(self) -> None:

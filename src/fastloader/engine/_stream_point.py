@@ -2,12 +2,20 @@
 
 import pickle
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from fastloader.errors import ResumeError
 from fastloader.typing import Sample, Stateful
 
-__all__ = ["StreamPoint", "end_stream", "open_stream", "pack_point"]
+__all__ = [
+    "PackedPoint",
+    "StreamPoint",
+    "StreamTeller",
+    "as_bytes",
+    "end_stream",
+    "open_stream",
+    "unpack_point",
+]
 
 
 class StreamPoint(NamedTuple):
@@ -31,37 +39,68 @@ class StreamPoint(NamedTuple):
         return not (has_state or self.is_ended) and self.num_samples > 0
 
 
-def pack_point(
-    dataset: Any, iterator: Any, number: int, num_samples: int, *, is_ended: bool
-) -> bytes:
-    """Return the place of an iterable dataset as bytes, which later reading does not change.
+PackedPoint: TypeAlias = StreamPoint | bytes
+"""A place that later reading does not change: pickled, where it has a state."""
+
+
+class StreamTeller:
+    """Tells where an iterable dataset is, while it is read.
 
     Args:
         dataset: The iterable dataset.
         iterator: What ``iter(dataset)`` returned.
-        number: Of the task at hand.
-        num_samples: Read so far.
-        is_ended: Whether nothing is left.
-
-    Raises:
-        ResumeError: If the state of the dataset cannot be pickled.
     """
-    saves_dataset = isinstance(dataset, Stateful) and iterator is not dataset
-    point = StreamPoint(
-        number,
-        num_samples,
-        is_ended,
-        dataset.state_dict() if saves_dataset else None,
-        iterator.state_dict() if isinstance(iterator, Stateful) else None,
+
+    def __init__(self, dataset: Any, iterator: Any) -> None:
+        # Asked once: to compare with a protocol takes longer than to make a small batch.
+        saves_dataset = iterator is not dataset and isinstance(dataset, Stateful)
+        self._dataset: Stateful | None = dataset if saves_dataset else None
+        self._iterator: Stateful | None = iterator if isinstance(iterator, Stateful) else None
+        self._kind = type(dataset).__name__
+
+    def tell(self, number: int, num_samples: int, *, is_ended: bool) -> PackedPoint:
+        """Return the place.
+
+        Args:
+            number: Of the task at hand.
+            num_samples: Read so far.
+            is_ended: Whether nothing is left.
+
+        Raises:
+            ResumeError: If the state of the dataset cannot be pickled.
+        """
+        if self._dataset is None and self._iterator is None:
+            return StreamPoint(number, num_samples, is_ended)
+        point = StreamPoint(
+            number,
+            num_samples,
+            is_ended,
+            None if self._dataset is None else self._dataset.state_dict(),
+            None if self._iterator is None else self._iterator.state_dict(),
+        )
+        try:
+            return pickle.dumps(point, pickle.HIGHEST_PROTOCOL)
+        except Exception as error:
+            raise ResumeError(
+                f"The state_dict of {self._kind} or of its iterator cannot be pickled "
+                f"({type(error).__name__}: {error}): return plain numbers, strings, lists, "
+                "dictionaries, tensors and arrays."
+            ) from error
+
+
+def as_bytes(packed: PackedPoint) -> bytes:
+    """Return a place in the form in which it travels."""
+    return (
+        packed if isinstance(packed, bytes) else pickle.dumps(packed, pickle.HIGHEST_PROTOCOL)
     )
-    try:
-        return pickle.dumps(point, pickle.HIGHEST_PROTOCOL)
-    except Exception as error:
-        raise ResumeError(
-            f"The state_dict of {type(dataset).__name__} or of its iterator cannot be pickled "
-            f"({type(error).__name__}: {error}): return plain numbers, strings, lists, "
-            "dictionaries, tensors and arrays."
-        ) from error
+
+
+def unpack_point(packed: PackedPoint) -> StreamPoint:
+    """Return a place that a `StreamTeller` of this process, or of its workers, told."""
+    if isinstance(packed, StreamPoint):
+        return packed
+    point: StreamPoint = pickle.loads(packed)
+    return point
 
 
 def open_stream(dataset: Iterable[Sample], point: StreamPoint | None) -> Iterator[Sample]:

@@ -26,7 +26,7 @@ from fastloader.engine._fetch import (
     make_fetcher,
 )
 from fastloader.engine._stopwatch import Stopwatch
-from fastloader.engine._stream_point import StreamPoint
+from fastloader.engine._stream_point import PackedPoint, StreamPoint
 from fastloader.machine._freed_memory import keep_some_freed_memory
 from fastloader.randomness._seeding import DrawScope, derive_seed, draw_scope
 from fastloader.tensors._buffers import Allocator, allocating_with
@@ -56,8 +56,8 @@ class Job:
     """Who must do it all, for an iterable dataset; else anybody does parts."""
     sampler_state: bytes | None = None
     """Of the sampler after it gave the batch, pickled, if it has any."""
-    point: bytes | None = None
-    """Where the iterable dataset was after the batch; a pickled `StreamPoint`."""
+    point: PackedPoint | None = None
+    """Where the iterable dataset was after the batch."""
     parts: list[list[Sample]] = field(default_factory=list)
     skipped: list[list[SkippedSample]] = field(default_factory=list)
     """Samples left out, by part."""

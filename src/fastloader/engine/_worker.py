@@ -45,6 +45,7 @@ from fastloader.engine._packing import pack
 from fastloader.engine._remote_errors import pack_error
 from fastloader.engine._slot_writer import SlotWriter
 from fastloader.engine._stopwatch import Stopwatch
+from fastloader.engine._stream_point import as_bytes
 from fastloader.errors import UnpicklableError
 from fastloader.inspection._live import load_live_state, tell
 from fastloader.machine._file_limit import note_file_limit
@@ -318,7 +319,8 @@ class _Worker:
 
     def _stream_point(self, task: Task) -> bytes:
         fetcher = self._fetcher
-        return (fetcher.stream_point(task.number) if fetcher is not None else None) or b""
+        point = None if fetcher is None else fetcher.stream_point(task.number)
+        return b"" if point is None else as_bytes(point)
 
     def _reply_with(self, run: int, number: int, batch: Batch, point: bytes) -> None:
         writer = self._writer

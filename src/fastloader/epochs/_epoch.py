@@ -4,12 +4,11 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property, partial
-from multiprocessing.process import BaseProcess
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
-from fastloader._torch_internals import index_sampler, reported_length
+from fastloader._torch_internals import index_sampler
 from fastloader.datasets._batched import has_independent_rows
 from fastloader.datasets._held import (
     copied_tensors,
@@ -21,8 +20,6 @@ from fastloader.datasets._resident import preferred_residence
 from fastloader.engine import (
     AheadRun,
     BatchMaker,
-    Deliveries,
-    FetchPlan,
     InProcessRun,
     Place,
     PlacedRun,
@@ -30,26 +27,27 @@ from fastloader.engine import (
     PoolRun,
     Run,
     RunCounters,
+    StreamPoint,
+    StreamRun,
+    unpack_point,
 )
 from fastloader.epochs._direct_reading import DirectReading
 from fastloader.epochs._epochs import BegunEpoch
 from fastloader.epochs._iterator import LoaderIterator
 from fastloader.epochs._loader_facts import LoaderFacts
+from fastloader.epochs._opening import Opening
 from fastloader.epochs._plan import plan_of
 from fastloader.epochs._position import EpochPosition
 from fastloader.epochs._residence import Residence
-from fastloader.epochs._sample_counts import (
-    regular_batch_size,
-    sample_counter,
-    source_counter,
-)
 from fastloader.epochs._staging import allocator, device_of, made_here, staged
 from fastloader.epochs._worker_runs import (
     PassWorkers,
     WorkerRuns,
     leaves_nothing,
+    may_be_read_anew,
     open_thread_run,
 )
+from fastloader.inspection._fingerprint import fingerprint
 from fastloader.inspection._lengths import length_if_known
 from fastloader.randomness._isolation import DrawingHabits
 from fastloader.randomness._seeding import DrawScope
@@ -111,7 +109,7 @@ class EpochOpener:
             begun: The epoch.
             began: When it was asked for, by `time.perf_counter`.
         """
-        epoch = _Opening(loader, begun, began, device_of(loader), plan_of(loader), deque())
+        epoch = Opening(loader, begun, began, device_of(loader), plan_of(loader), deque())
         begun.order.batches.keeps_arrays = epoch.plan.batched is not None
         if loader.resident is not None or preferred_residence(loader.dataset) is not None:
             stream = self._open_resident(epoch)
@@ -125,7 +123,7 @@ class EpochOpener:
             return self._open_here(epoch, seconds)
         return self._open_processes(epoch, seconds)
 
-    def _open_resident(self, epoch: "_Opening") -> BatchStream | None:
+    def _open_resident(self, epoch: Opening) -> BatchStream | None:
         """Return batches that are gathered on the device, or None if the data cannot be there."""
         # Its thread draws the coming order, which may wait for the gathering of another pass.
         self._lend_standby(epoch.loader).give_back()
@@ -135,7 +133,7 @@ class EpochOpener:
             epoch.plan, epoch.device, order.batches, scope, epoch.deliveries
         )
 
-    def _open_threads(self, epoch: "_Opening", seconds: CopySeconds | None) -> LoaderIterator:
+    def _open_threads(self, epoch: Opening, seconds: CopySeconds | None) -> LoaderIterator:
         loader = epoch.loader
         allocate = allocator(loader, epoch.device, self._buffers)
         run = open_thread_run(
@@ -144,7 +142,7 @@ class EpochOpener:
         stream = staged(run, loader, epoch.device, seconds)
         return epoch.iterator(stream, counters=run.counters, copy_seconds=seconds)
 
-    def _open_here(self, epoch: "_Opening", seconds: CopySeconds | None) -> LoaderIterator:
+    def _open_here(self, epoch: Opening, seconds: CopySeconds | None) -> LoaderIterator:
         """Return an epoch whose batches are made in this process."""
         loader, device, plan = epoch.loader, epoch.device, epoch.plan
         standby = None
@@ -168,7 +166,7 @@ class EpochOpener:
             loader.stats.note_fallback(f"gathered by threads: {obstacle}")
         return epoch.iterator(stream, copy_seconds=seconds)
 
-    def _may_be_placed(self, epoch: "_Opening") -> bool:
+    def _may_be_placed(self, epoch: Opening) -> bool:
         """Return whether batches that are made here may be made ahead where that is quicker."""
         loader, plan = epoch.loader, epoch.plan
         return (
@@ -182,7 +180,7 @@ class EpochOpener:
         )
 
     def _open_held(
-        self, epoch: "_Opening", batched: BatchedDataset, seconds: CopySeconds | None
+        self, epoch: Opening, batched: BatchedDataset, seconds: CopySeconds | None
     ) -> LoaderIterator:
         """Return an epoch of a dataset whose batches are made wherever that is the quickest."""
         loader, deliveries = epoch.loader, epoch.deliveries
@@ -204,12 +202,13 @@ class EpochOpener:
             read_state=partial(read_held_state, batched),
         )
 
-    def _open_processes(self, epoch: "_Opening", seconds: CopySeconds | None) -> LoaderIterator:
+    def _open_processes(self, epoch: Opening, seconds: CopySeconds | None) -> LoaderIterator:
         """Return an epoch whose batches are made by worker processes, or here if that is quicker."""
         loader, plan = epoch.loader, epoch.plan
-        is_inert = self._worker_runs.may_do_without(loader, epoch.device) and leaves_nothing(
-            plan
-        )
+        may_do_without = self._worker_runs.may_do_without(loader, epoch.device)
+        if may_do_without and self._may_begin_here(epoch) and may_be_read_anew(plan):
+            return self._open_stream(epoch, seconds)
+        is_inert = may_do_without and leaves_nothing(plan)
         maker = self._maker(epoch, None, is_inert=is_inert)
         if is_inert:
             position = epoch.begun.position
@@ -219,9 +218,33 @@ class EpochOpener:
         run = self._start(epoch, workers, epoch.begun.order.batches)
         return self._read_by(epoch, workers, counters, run, seconds)
 
+    def _may_begin_here(self, epoch: Opening) -> bool:
+        """Return whether a stream may be begun here, as nobody has its place in it."""
+        is_whole = epoch.loader.num_workers == 1 and not epoch.begun.stream_points
+        return is_whole and not self.keeper.has_idle
+
+    def _open_stream(self, epoch: Opening, seconds: CopySeconds | None) -> LoaderIterator:
+        """Return an epoch of an iterable dataset that is read here, or by a worker if that is quicker."""
+        dataset, order = epoch.plan.dataset, epoch.begun.order.batches
+        points: dict[int, StreamPoint] = {}
+        later = epoch._replace(begun=epoch.begun._replace(stream_points=points))
+        maker = self._maker(epoch, None, is_inert=True)
+        workers, counters = self._workers_of(later, maker)
+        state = fingerprint(dataset)
+
+        def hand_on(number: int) -> PoolRun | None:
+            if fingerprint(dataset) != state:
+                return None  # a worker would not read what was read here
+            if (packed := maker.stream_point(number)) is not None:
+                points[0] = unpack_point(packed)
+            return self._start(later, workers, order)
+
+        run = StreamRun(InProcessRun(maker, order, epoch.deliveries), hand_on)
+        return self._read_by(epoch, workers, counters, run, seconds)
+
     def _placed(
         self,
-        epoch: "_Opening",
+        epoch: Opening,
         maker: BatchMaker,
         others: Mapping[Place, Callable[[Iterator[Drawn]], Run]],
         seconds: CopySeconds | None,
@@ -256,9 +279,7 @@ class EpochOpener:
         )
         return self._read_by(epoch, workers, counters, run, seconds)
 
-    def _workers_of(
-        self, epoch: "_Opening", maker: BatchMaker
-    ) -> tuple[PassWorkers, RunCounters]:
+    def _workers_of(self, epoch: Opening, maker: BatchMaker) -> tuple[PassWorkers, RunCounters]:
         """Return the workers of an epoch, who are not there yet, and what takes note of them."""
         loader, plan = epoch.loader, epoch.plan
         counters = RunCounters()
@@ -267,15 +288,13 @@ class EpochOpener:
         )
         return workers, counters
 
-    def _start(
-        self, epoch: "_Opening", workers: PassWorkers, order: Iterator[Drawn]
-    ) -> PoolRun:
+    def _start(self, epoch: Opening, workers: PassWorkers, order: Iterator[Drawn]) -> PoolRun:
         self._end_with(epoch.loader)
         return workers.start(order)
 
     @staticmethod
     def _read_by(
-        epoch: "_Opening",
+        epoch: Opening,
         workers: PassWorkers,
         counters: RunCounters,
         run: BatchStream,
@@ -289,9 +308,7 @@ class EpochOpener:
             copy_seconds=seconds,
         )
 
-    def _maker(
-        self, epoch: "_Opening", standby: Standby | None, *, is_inert: bool
-    ) -> BatchMaker:
+    def _maker(self, epoch: Opening, standby: Standby | None, *, is_inert: bool) -> BatchMaker:
         """Return what makes batches in this process."""
         begun = epoch.begun
         crew = None
@@ -323,66 +340,6 @@ class EpochOpener:
             self._ends_with_loader = True
             for end in (self.keeper.retire, self._standby.close):
                 weakref.finalize(loader, end).atexit = False
-
-
-class _Opening(NamedTuple):
-    """An epoch of which it is known what to read, but not yet who does."""
-
-    loader: Any
-    """For its options as they are now."""
-    begun: BegunEpoch
-    began: float
-    """When the epoch was asked for, by `time.perf_counter`."""
-    device: torch.device | None
-    """Where batches are copied to, if anywhere."""
-    plan: FetchPlan
-    deliveries: Deliveries
-    """Takes what became of the batches."""
-
-    def iterator(
-        self,
-        stream: BatchStream,
-        *,
-        processes: list[BaseProcess] | None = None,
-        on_end: Callable[[bool], object] | None = None,
-        counters: RunCounters | None = None,
-        copy_seconds: CopySeconds | None = None,
-    ) -> LoaderIterator:
-        """Return the iterator over a stream of the epoch's batches."""
-        loader, begun = self.loader, self.begun
-        batch_size = regular_batch_size(loader)
-        return LoaderIterator(
-            stream,
-            dataset=loader.dataset,
-            index_sampler=index_sampler(loader),
-            reported_length=reported_length(loader),
-            processes=[] if processes is None else processes,
-            transform=loader.device_transform,
-            on_end=on_end or (lambda _is_healthy: None),  # nothing else outlives an epoch
-            deliveries=self.deliveries,
-            position=begun.position,
-            order=begun.order.batches,
-            tally=loader.stats.begin_pass(
-                self.began,
-                num_warm_up=loader.num_workers * (loader.prefetch_factor or 1),
-                counters=counters,
-                queue=stream.queue,
-                copy_seconds=copy_seconds,
-                sources=source_counter(loader, begun.position),
-                batch_size=batch_size,
-                last_indices=begun.position.last_indices,
-            ),
-            count=sample_counter(loader) if batch_size is None else None,
-            renew=partial(_renewed, loader),
-        )
-
-
-def _renewed(loader: Any, close: Callable[[], None]) -> LoaderIterator | None:
-    if not loader._epochs.is_overtaken(loader):  # noqa: SLF001
-        return None
-    close()  # first, so that the next pass gets the same workers
-    renewed: LoaderIterator = loader._get_iterator()  # noqa: SLF001
-    return renewed
 
 
 def _num_left(loader: Any, position: EpochPosition) -> int | None:

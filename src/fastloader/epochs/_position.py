@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sized
 from dataclasses import dataclass
 from typing import Any
 
-from fastloader.engine import Delivery, StreamPoint
+from fastloader.engine import Delivery, PackedPoint, StreamPoint, unpack_point
 from fastloader.sampling._epoch_order import OrderStart
 
 __all__ = ["EpochPosition", "MapPosition", "Origin", "StreamPosition"]
@@ -154,12 +154,12 @@ class StreamPosition(EpochPosition):
         self.num_workers = num_workers
         self.next_worker = next_worker
         self._points = dict(points or {})
-        self._pickled: dict[int, bytes] = {}
+        self._packed: dict[int, PackedPoint] = {}
 
     def advance(self, delivery: Delivery) -> None:
         """Note that the consumer is past a batch, or past the end of a worker's share."""
         if delivery.stream_point is not None:
-            self._pickled[delivery.worker] = delivery.stream_point
+            self._packed[delivery.worker] = delivery.stream_point
         if delivery.has_batch:
             self.num_batches += 1
             self.next_worker = (delivery.worker + 1) % max(1, self.num_workers)
@@ -170,5 +170,5 @@ class StreamPosition(EpochPosition):
 
     def points(self) -> dict[int, StreamPoint]:
         """Return where each worker is that has made a batch."""
-        unpickled = {worker: pickle.loads(p) for worker, p in self._pickled.items()}  # noqa: S301 - of our own workers
-        return {**self._points, **unpickled}
+        told = {worker: unpack_point(point) for worker, point in self._packed.items()}
+        return {**self._points, **told}

@@ -32,7 +32,7 @@ from fastloader.errors import UnpicklableError
 from fastloader.inspection._attributes import walk_attributes
 from fastloader.inspection._fingerprint import fingerprint
 from fastloader.inspection._live import knows, read_live_state
-from fastloader.inspection._plain_code import has_plain_collate, is_plain
+from fastloader.inspection._plain_code import has_plain_collate, is_plain, is_plain_stream
 from fastloader.machine._file_limit import note_file_limit
 from fastloader.machine._machine import may_fork_safely
 from fastloader.machine._ranks import read_ranks
@@ -44,7 +44,13 @@ from fastloader.tensors._buffers import Allocator
 if TYPE_CHECKING:
     from multiprocessing.process import BaseProcess
 
-__all__ = ["PassWorkers", "WorkerRuns", "leaves_nothing", "open_thread_run"]
+__all__ = [
+    "PassWorkers",
+    "WorkerRuns",
+    "leaves_nothing",
+    "may_be_read_anew",
+    "open_thread_run",
+]
 
 logger = logging.getLogger("fastloader")
 
@@ -321,6 +327,17 @@ def leaves_nothing(plan: FetchPlan) -> bool:
         and plan.on_error == "raise"
         and has_plain_collate()
         and is_plain(plan.dataset)
+    )
+
+
+def may_be_read_anew(plan: FetchPlan) -> bool:
+    """Tell whether a stream can be read from its start again, in any process, with the same result."""
+    return (
+        plan.is_iterable
+        and plan.calls_only_dataset
+        and plan.on_error == "raise"
+        and has_plain_collate()
+        and is_plain_stream(plan.dataset)
     )
 
 

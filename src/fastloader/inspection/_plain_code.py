@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from torch.utils.data import get_worker_info
 
 from fastloader._torch_internals import (
     collate,
@@ -20,7 +21,7 @@ from fastloader._torch_internals import (
     draws_on_cpu_by_default,
 )
 
-__all__ = ["has_plain_collate", "is_plain"]
+__all__ = ["has_plain_collate", "is_plain", "is_plain_stream"]
 
 _MOST_VALUES = 4096
 """Values in containers that are looked at; larger ones are not worth the time."""
@@ -44,6 +45,7 @@ _CALLABLES = {
             enumerate,
             float,
             int,
+            iter,
             len,
             list,
             max,
@@ -55,6 +57,7 @@ _CALLABLES = {
         *(torch.arange, torch.as_tensor, torch.cat, torch.eye, torch.from_numpy, torch.full),
         *(torch.linspace, torch.ones, torch.stack, torch.tensor, torch.zeros),
         *(np.arange, np.array, np.asarray, np.eye, np.full, np.ones),
+        *(math.ceil, math.floor, math.sqrt),
         *(np.zeros, np.bool_, np.uint8, np.int16, np.int32, np.int64, np.float32, np.float64),
     )
 }
@@ -99,6 +102,17 @@ _HARMLESS = frozenset({
 })
 """Operations that touch nothing but local variables and new values, of any version of Python."""
 
+_HARMLESS_IN_STREAMS = frozenset({
+    *("CLEANUP_THROW", "END_SEND", "GET_YIELD_FROM_ITER", "JUMP_BACKWARD_NO_INTERRUPT"),
+    *("RERAISE", "RETURN_GENERATOR", "SEND", "YIELD_VALUE"),
+})
+"""Operations of a generator alone."""
+
+_MODULES_OF_STREAMS = (torch.utils, torch.utils.data)
+
+_OF_WORKER_INFO = frozenset({"id", "num_workers"})
+"""What a stream that is read whole, here or by one worker, may ask to find its share."""
+
 _PLAIN_LOOKUP = vars(object)["__getattribute__"]
 
 _builtins_of = attrgetter("__builtins__")
@@ -128,18 +142,39 @@ def is_plain(dataset: Any) -> bool:
     Args:
         dataset: Map-style dataset, whose indices are plain.
     """
+    several = _of_class(type(dataset), "__getitems__")
+    return (several is _UNKNOWN or several is None) and _is_plain(
+        dataset, "__getitem__", is_stream=False
+    )
+
+
+def is_plain_stream(dataset: Any) -> bool:
+    """Tell whether it makes no difference in which process an iterable dataset is read, by one alone.
+
+    As `is_plain`, for code that begins anew with each pass: its ``__iter__`` may be a generator, or return an
+    iterator that it has made of plain values, and it may ask which share of the samples is its own.
+
+    Args:
+        dataset: Iterable dataset.
+    """
+    has_state = any(
+        _of_class(type(dataset), name) is not _UNKNOWN for name in ("__next__", "state_dict")
+    )
+    return not has_state and _is_plain(dataset, "__iter__", is_stream=True)
+
+
+def _is_plain(dataset: Any, method: str, *, is_stream: bool) -> bool:
     kind = type(dataset)
-    function, several = _of_class(kind, "__getitem__"), _of_class(kind, "__getitems__")
+    function = _of_class(kind, method)
     if (
         not isinstance(function, FunctionType)
-        or (several is not _UNKNOWN and several is not None)
         or _of_class(kind, "__getattribute__") is not _PLAIN_LOOKUP
         or type(_of_class(kind, "__dict__")) is not GetSetDescriptorType
         or not draws_on_cpu_by_default()
     ):
         return False
     try:
-        _Reader(dataset).read(function, is_method=True)
+        _Reader(dataset, is_stream=is_stream).read(function, is_method=True)
     except _NotPlainError:
         return False
     return True
@@ -162,10 +197,12 @@ class _Method:
 
 
 class _Reader:
-    """Reads the code that runs for a sample, each function once."""
+    """Reads the code that runs for a sample, or for a stream of them, each function once."""
 
-    def __init__(self, dataset: Any) -> None:
+    def __init__(self, dataset: Any, *, is_stream: bool = False) -> None:
         self._dataset = dataset
+        self._is_stream = is_stream
+        self._modules = _MODULES + _MODULES_OF_STREAMS if is_stream else _MODULES
         self._seen: set[tuple[int, bool]] = set()
         self._num_left = _MOST_VALUES
 
@@ -182,7 +219,7 @@ class _Reader:
         if (id(function), is_method) in self._seen:
             return
         self._seen.add((id(function), is_method))
-        lookups = _lookups(function.__code__, is_method)
+        lookups = _lookups(function.__code__, is_method, self._is_stream)
         if lookups is None:
             raise _NotPlainError
         for default in (
@@ -200,7 +237,7 @@ class _Reader:
         if known is self._dataset:
             return self._own(name)
         if isinstance(known, ModuleType):
-            _require(any(known is one for one in _MODULES) and name in vars(known))
+            _require(any(known is one for one in self._modules) and name in vars(known))
             return vars(known)[name]
         if known is not _UNKNOWN:
             self._require_plain(known)
@@ -219,7 +256,7 @@ class _Reader:
 
     def _use(self, known: Any) -> None:
         """Let an object be a value: called, given to others, or returned."""
-        if known is _UNKNOWN:
+        if known is _UNKNOWN or (self._is_stream and known is get_worker_info):
             return
         if isinstance(known, _Method):
             self.read(known.function, is_method=True)
@@ -256,24 +293,27 @@ class _Lookup(NamedTuple):
 
 
 @lru_cache(maxsize=256)
-def _lookups(code: CodeType, is_method: bool) -> tuple[_Lookup, ...] | None:
+def _lookups(code: CodeType, is_method: bool, is_stream: bool) -> tuple[_Lookup, ...] | None:
     """Return what code looks up of objects that are known before it runs, in order.
 
     Args:
         code: Of a function.
         is_method: Whether its first argument is the dataset.
+        is_stream: Whether it may be a generator.
 
     Returns:
         All that is left to judge; None if the code is harmful whatever it looks up.
     """
     try:
-        return tuple(_read_lookups(code, is_method))
+        return tuple(_read_lookups(code, is_method, is_stream))
     except _NotPlainError:
         return None
 
 
-def _read_lookups(code: CodeType, is_method: bool) -> Iterator[_Lookup]:
-    _require(not code.co_flags & _UNUSUAL and not code.co_freevars and not code.co_cellvars)
+def _read_lookups(code: CodeType, is_method: bool, is_stream: bool) -> Iterator[_Lookup]:
+    unusual = _UNUSUAL & ~inspect.CO_GENERATOR if is_stream else _UNUSUAL
+    attributes = _ATTRIBUTES | _OF_WORKER_INFO if is_stream else _ATTRIBUTES
+    _require(not code.co_flags & unusual and not code.co_freevars and not code.co_cellvars)
     owner = code.co_varnames[0] if is_method and code.co_argcount else None
     lookup: _Lookup | None = None
     before: Any = None
@@ -286,10 +326,10 @@ def _read_lookups(code: CodeType, is_method: bool) -> Iterator[_Lookup]:
             yield lookup
             lookup = None
         if is_attribute:
-            _require(step.argval in _ATTRIBUTES)
+            _require(step.argval in attributes)
         elif step.opname == "LOAD_GLOBAL":
             lookup = _Lookup(step.argval, ())
-        else:
+        elif not is_stream or not _is_of_generator(step):
             _require_harmless(step, code.co_consts, before)
             if owner is not None and _loads(step, owner):
                 lookup = _Lookup(None, ())
@@ -334,6 +374,11 @@ def _require_harmless(step: dis.Instruction, constants: tuple[Any, ...], before:
     elif step.opname in {"KW_NAMES", "CALL_KW"}:  # before Python 3.13, and since
         names = constants[step.arg or 0] if step.opname == "KW_NAMES" else before
         _require(type(names) is tuple and _KEYWORDS.issuperset(names))
+
+
+def _is_of_generator(step: dis.Instruction) -> bool:
+    is_stop = step.opname == "CALL_INTRINSIC_1" and "STOPITERATION" in step.argrepr
+    return is_stop or step.opname in _HARMLESS_IN_STREAMS
 
 
 def _loads(step: dis.Instruction, owner: str) -> bool:

@@ -1,0 +1,81 @@
+"""An epoch of which it is known what to read, but not yet who does."""
+
+from collections.abc import Callable
+from functools import partial
+from multiprocessing.process import BaseProcess
+from typing import Any, NamedTuple
+
+import torch
+
+from fastloader._torch_internals import index_sampler, reported_length
+from fastloader.engine import Deliveries, FetchPlan, RunCounters
+from fastloader.epochs._epochs import BegunEpoch
+from fastloader.epochs._iterator import LoaderIterator
+from fastloader.epochs._sample_counts import (
+    regular_batch_size,
+    sample_counter,
+    source_counter,
+)
+from fastloader.stages import BatchStream, CopySeconds
+
+__all__ = ["Opening"]
+
+
+class Opening(NamedTuple):
+    """An epoch of which it is known what to read, but not yet who does."""
+
+    loader: Any
+    """For its options as they are now."""
+    begun: BegunEpoch
+    began: float
+    """When the epoch was asked for, by `time.perf_counter`."""
+    device: torch.device | None
+    """Where batches are copied to, if anywhere."""
+    plan: FetchPlan
+    deliveries: Deliveries
+    """Takes what became of the batches."""
+
+    def iterator(
+        self,
+        stream: BatchStream,
+        *,
+        processes: list[BaseProcess] | None = None,
+        on_end: Callable[[bool], object] | None = None,
+        counters: RunCounters | None = None,
+        copy_seconds: CopySeconds | None = None,
+    ) -> LoaderIterator:
+        """Return the iterator over a stream of the epoch's batches."""
+        loader, begun = self.loader, self.begun
+        batch_size = regular_batch_size(loader)
+        return LoaderIterator(
+            stream,
+            dataset=loader.dataset,
+            index_sampler=index_sampler(loader),
+            reported_length=reported_length(loader),
+            processes=[] if processes is None else processes,
+            transform=loader.device_transform,
+            on_end=on_end or (lambda _is_healthy: None),  # nothing else outlives an epoch
+            deliveries=self.deliveries,
+            position=begun.position,
+            order=begun.order.batches,
+            tally=loader.stats.begin_pass(
+                self.began,
+                num_warm_up=loader.num_workers * (loader.prefetch_factor or 1),
+                counters=counters,
+                queue=stream.queue,
+                copy_seconds=copy_seconds,
+                sources=source_counter(loader, begun.position),
+                batch_size=batch_size,
+                last_indices=begun.position.last_indices,
+            ),
+            count=sample_counter(loader) if batch_size is None else None,
+            renew=partial(_renewed, loader),
+        )
+
+
+def _renewed(loader: Any, close: Callable[[], None]) -> LoaderIterator | None:
+    if not loader._epochs.is_overtaken(loader):  # noqa: SLF001
+        return None
+    close()  # first, so that the next pass gets the same workers
+    renewed: LoaderIterator = loader._get_iterator()  # noqa: SLF001
+    return renewed
