@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import weakref
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +24,8 @@ from pyarrow import ipc
 
 from fastloader import FastLoader, OMEArrowDataset
 from fastloader.errors import ImageDataError, SettingsError, SourceError
-from fastloader.sources import open_source
+from fastloader.sources import _table_source, open_source
+from fastloader.sources._duckdb import DuckDBTable
 from tests.ome_arrow_tables import image_array, ome_arrow_value, random_image
 from tests.sources.reading import assert_same, read_images
 
@@ -624,3 +626,26 @@ def test_whoever_reads_with_lance_takes_no_new_pages_for_each_read(tmp_path):
     printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
     assert int(printed) < 20 * 8 * 100  # of 256 pages each
+
+
+def test_a_batch_is_let_go_of_before_the_next_is_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(_table_source, "_MIN_READ_BYTES", 1)
+    source = open_source(write(tmp_path, "duckdb", [ome_arrow_value(one) for one in IMAGES]))
+    source.read_table()
+    read_fields, is_held = DuckDBTable.read_fields, []
+
+    def copied(*args):
+        for numbers, batch in read_fields(*args):
+            content = np.frombuffer(batch.serialize(), np.uint8).copy()
+            copy = pa.ipc.read_record_batch(pa.py_buffer(content), batch.schema)
+            reference = weakref.ref(content)
+            del content
+            yield numbers, copy
+            del copy
+            is_held.append(reference() is not None)
+
+    monkeypatch.setattr(DuckDBTable, "read_fields", copied)
+
+    assert_same(IMAGES, read_images(source))
+    assert len(is_held) == len(IMAGES)
+    assert not any(is_held)

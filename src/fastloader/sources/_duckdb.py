@@ -249,7 +249,9 @@ class DuckDBTable:
             order = np.argsort(numbers, kind="stable")
             if (np.diff(order) != 1).any():
                 images = images.take(pa.array(order))
+            del batch  # not to be held while the next is decoded
             yield numbers[order], images
+            del images
 
     def _batches(self, query: str, batch_rows: int) -> Iterator[pa.RecordBatch]:
         yield from self._file.sql(query).to_arrow_reader(batch_rows)

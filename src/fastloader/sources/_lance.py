@@ -29,8 +29,6 @@ Integers: TypeAlias = npt.NDArray[np.int64]
 
 _ROWS_OF_COLUMNS = 1 << 16
 """Rows of columns without images to take in one read."""
-_HELD_READS = 2
-"""Times what it gives that Lance holds at least while it decodes; its threads keep that."""
 
 
 class LanceTable:
@@ -134,7 +132,7 @@ class LanceTable:
             rows = np.arange(self.num_rows)
         # Not by `to_batches`, whose stream ends the process where the text of an error has a zero
         # byte, as that of a damaged file may; and which reads far ahead, in memory.
-        for start, stop in _ranges(len(rows), max(1, batch_rows // _HELD_READS)):
+        for start, stop in _ranges(len(rows), batch_rows):
             some = rows[start:stop]
             done = 0
             table = self._dataset.take(some.tolist(), columns=columns)
@@ -145,8 +143,9 @@ class LanceTable:
                 )
             table = table.flatten().select([f"{column}.{field}" for field in fields])
             for batch in table.rename_columns(list(fields)).to_batches():
-                yield some[done : done + batch.num_rows], batch
                 done += batch.num_rows
+                yield some[done - batch.num_rows : done], batch
+            del table, batch  # not to be held while the next rows are decoded
 
     @property
     def _dataset(self) -> Any:

@@ -38,16 +38,14 @@ Batch = TypeVar("Batch")
 
 _META_ROWS = 4096
 _PIECE_ROWS = 16
-_OUTLIER = 8.0
-_OUTLIER_PIXELS = 1e6
+_OUTLIER, _OUTLIER_PIXELS = 8.0, 1e6
 """An image is checked first if it claims this many times the pixels of a usual one, and as many."""
 _GIANT_PIXELS = 2**30
 """Of images that claim more, as a usual one may do itself, the largest is checked first."""
 _READ_SHARE = 48
-_MIN_READ_BYTES = 6 << 20
-_MAX_READ_BYTES = 12 << 20
+_MIN_READ_BYTES, _MAX_READ_BYTES = 6 << 20, 12 << 20
 """Pixels asked for by one call, the most where there is much to keep: each call costs a millisecond or
-two, but libraries hold several times as many meanwhile."""
+two, but libraries hold several times as many meanwhile. Half of it where a batch is written beside."""
 _WRITTEN_BYTES = 16 << 20
 """Pixels written by one call, which takes 0.3 ms beside them: copying 2 MB takes as long."""
 _WORTH_A_THREAD_BYTES = 4 << 20
@@ -227,17 +225,18 @@ class TableSource:
                 one = PiecePass(writer, name, left, on_rows, is_last=is_last)
                 with WriteBehind(one.write, in_thread=num_threads > 1) as behind:
                     for row_numbers, batch in self._read_pieces(
-                        name, left, mean_bytes, sum_bytes
+                        name, left, mean_bytes, sum_bytes, 1 if pool is None else 2
                     ):
                         if pool is not None and batch[1] is not None:
                             batch[1].load_ahead(pool, num_threads)
                         behind(batch, row_numbers)
+                        del batch  # here and below: not to be held while the next is decoded
                 left = one.without_pieces()
                 if not len(left):
                     return
 
     def _read_pieces(
-        self, name: str, rows: Integers, mean_bytes: float, sum_bytes: float
+        self, name: str, rows: Integers, mean_bytes: float, sum_bytes: float, num_held: int
     ) -> Iterator[tuple[Integers, PieceRows]]:
         """Yield row numbers, and the chunks or planes of these rows.
 
@@ -246,6 +245,7 @@ class TableSource:
             rows: Row numbers, ascending; others may come too.
             mean_bytes: Of the pixels of an image.
             sum_bytes: Of the pixels of all images that are wanted.
+            num_held: Batches to be held at once.
         """
         if self._apart is not None:
             wanted = self._wanted(rows)
@@ -253,7 +253,7 @@ class TableSource:
             yield from self._complete(batches, wanted)
             return
         read_bytes = min(max(sum_bytes / _READ_SHARE, _MIN_READ_BYTES), _MAX_READ_BYTES)
-        batch_rows = max(1, int(read_bytes // mean_bytes))
+        batch_rows = max(1, int(read_bytes / num_held // mean_bytes))
         written_rows = max(1, int(_WRITTEN_BYTES // mean_bytes))
         for row_numbers, column in self._batches((name,), rows, batch_rows):
             # Some formats give all their rows at once: what is made of them should not be.
@@ -261,6 +261,7 @@ class TableSource:
                 some = slice(start, start + written_rows)
                 if is_among(row_numbers[some], rows).any():
                     yield row_numbers[some], (column[some], None)
+            del column
 
     def close(self) -> None:
         """Let go of the file; it is opened again when needed."""
@@ -356,7 +357,9 @@ class TableSource:
         wanted = self._wanted(rows)
         batches = self._table.read_fields(self._column, fields, wanted, batch_rows, without)
         for row_numbers, batch in self._complete(batches, wanted):
-            yield row_numbers, _as_struct(batch)
+            names = batch.schema.names
+            yield row_numbers, pa.StructArray.from_arrays(batch.columns, names=names)
+            del batch
 
     def _wanted(self, rows: Integers | None) -> Integers | None:
         """Return the rows to ask for; None for a stream of all."""
@@ -378,12 +381,9 @@ class TableSource:
                 found += len(row_numbers)
                 if len(row_numbers):
                     yield row_numbers, batch
+                del batch
         if found < expected:
             raise SourceError(f"{self.where}: expected {expected} rows, but got {found}.")
-
-
-def _as_struct(batch: pa.RecordBatch) -> pa.StructArray:
-    return pa.StructArray.from_arrays(batch.columns, names=batch.schema.names)
 
 
 def open_table(table: ArrowTable, image_column: str | None, rgb: RGB) -> ImageSource:

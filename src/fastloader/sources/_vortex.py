@@ -120,14 +120,18 @@ class VortexTable:
         done = 0
         for batch in self._scan(projection, **options):
             numbers = np.arange(done, done + batch.num_rows)
-            yield (numbers if rows is None else rows[numbers]), batch
             done += batch.num_rows
+            yield (numbers if rows is None else rows[numbers]), batch
+            del batch  # not to be held while the next is decoded
 
     def _scan(self, projection: Any, **options: Any) -> Iterator[pa.RecordBatch]:
         # Not by `to_arrow`, whose stream ends the process where the text of an error has a zero
         # byte, as that of a damaged file may.
         for array in self._file.scan(projection, **options):
-            yield pa.RecordBatch.from_struct_array(array.to_arrow_array())
+            batch = pa.RecordBatch.from_struct_array(array.to_arrow_array())
+            del array
+            yield batch
+            del batch
 
     @property
     def _file(self) -> Any:
