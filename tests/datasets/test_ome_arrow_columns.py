@@ -177,6 +177,15 @@ def test_several_keys_may_have_other_names(path):
             {"join": pa.table({"well": ["A1"], "dose": [1]}), "join_on": "well"},
             "both have columns 'dose'",
         ),
+        ({"join": 42, "join_on": "well"}, "join= of type int is no table"),
+        (
+            {"join": pa.table({"well": [["A1"]]}), "join_on": "well"},
+            r"key column 'well' has \['A1'\]: expected .* single values",
+        ),
+        (
+            {"join": pa.table([["A1"], [1], [2]], ["well", "x", "x"]), "join_on": "well"},
+            "has several columns 'x': rename them",
+        ),
         ({"filter": "site == 1"}, "expected an expression such as"),
         ({"filter": pc.field("nosuch") == 1}, "cannot be applied"),
         ({"label_mapping": {"A1": 1}}, "label_mapping= needs label_column="),

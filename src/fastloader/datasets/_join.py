@@ -1,7 +1,7 @@
 """Columns of another table, joined to the rows of a source by key."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -46,6 +46,8 @@ def join_columns(source: ImageSource, table: Any, keys: JoinKeys) -> dict[str, C
     wanted = list(zip(*ours.values(), strict=True))
     known: dict[tuple[Any, ...], int] = {}
     columns = [content.column(right).to_pylist() for right in pairs.values()]
+    _check_keys(columns, name, pairs.values())
+    _check_keys(ours.values(), source.where, ours)
     for row, key in enumerate(zip(*columns, strict=True)):
         if None in key:
             continue
@@ -81,7 +83,7 @@ def _read(table: Any, texts: Sequence[str]) -> tuple[str, pa.Table]:
         SourceError: If it cannot be read.
     """
     if not isinstance(table, str | os.PathLike):
-        return "The joined table", table if isinstance(table, pa.Table) else pa.table(table)
+        return "The joined table", table if isinstance(table, pa.Table) else _as_table(table)
     path = Path(table)
     suffix = path.suffix.lower()
     try:
@@ -102,6 +104,16 @@ def _read(table: Any, texts: Sequence[str]) -> tuple[str, pa.Table]:
         ) from error
 
 
+def _as_table(table: Any) -> pa.Table:
+    try:
+        return pa.table(table)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise SettingsError(
+            f"join= of type {type(table).__name__} is no table ({error}): expected the path of a "
+            f"CSV, TSV or Parquet file, or a table of pyarrow, pandas or polars."
+        ) from error
+
+
 def _pairs(keys: JoinKeys) -> dict[str, str]:
     if isinstance(keys, str):
         return {keys: keys}
@@ -115,6 +127,11 @@ def _check_names(
         (source.where, source.column_names, pairs.keys()),
         (name, table.column_names, pairs.values()),
     ):
+        repeated = sorted({key for key in known if known.count(key) > 1})
+        if repeated:
+            raise SettingsError(
+                f"{where} has several columns {', '.join(map(repr, repeated))}: rename them."
+            )
         missing = [key for key in needed if key not in known]
         if missing or not pairs:
             raise SettingsError(
@@ -128,6 +145,21 @@ def _check_names(
             f"{name} and {source.where} both have columns {', '.join(map(repr, both))}: leave "
             f"them out of one, or rename them."
         )
+
+
+def _check_keys(columns: Iterable[Sequence[Any]], where: str, names: Iterable[str]) -> None:
+    """Check that keys are single values.
+
+    Raises:
+        SettingsError: If one is a list or has fields.
+    """
+    for name, values in zip(names, columns, strict=True):
+        many = next((value for value in values if isinstance(value, list | dict)), None)
+        if many is not None:
+            raise SettingsError(
+                f"{where}: the key column {name!r} has {many!r:.100}: expected numbers, text or "
+                f"other single values to join by."
+            )
 
 
 def _is_text(values: Sequence[Any]) -> bool:
