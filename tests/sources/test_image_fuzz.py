@@ -16,7 +16,7 @@ import tifffile
 import zarr.codecs
 
 from fastloader.errors import ImageDataError, MissingExtraError, SourceError
-from fastloader.sources import OmeZarrFolder, TiffFolder
+from fastloader.sources import OmeArrowFolder, OmeZarrFolder, TiffFolder
 from tests.image_files import (
     assert_images,
     random_pixels,
@@ -28,6 +28,7 @@ from tests.image_files import (
     write_sparse_tiff,
     write_tiff,
 )
+from tests.sources.test_ome_arrow_folder import write_folder
 
 DATA = Path(__file__).parents[1] / "data"
 ROOM_BYTES = 2 << 30
@@ -95,12 +96,14 @@ def try_reading(open_source, expects_name):
             if num_bytes > 1 << 28:
                 return "too large for memory"  # which a cache refuses by itself
             images = read_all(source)
+            in_place = read_all(source, in_place=True)  # of some files, by other code
             list(source.iterate_descriptions())
     except (SourceError, MissingExtraError) as error:
         told = error
     else:
-        for shape, image in zip(shapes.tolist(), images, strict=True):
+        for shape, image, other in zip(shapes.tolist(), images, in_place, strict=True):
             assert list(image.shape) == shape
+            assert image.tobytes() == other.tobytes()
         return "read"
     assert expects_name in str(told), told
     return type(told).__name__
@@ -185,6 +188,34 @@ def fuzz_zarr(folder, num_cases):
     return results
 
 
+def fuzz_ome_arrow(folder, num_cases):
+    several = [random_pixels((1, 2, 1, 8, 6)), random_pixels((2, 1, 3, 5, 9), "uint8")]
+    floats = [random_pixels((1, 1, 1, 20, 20), "float32", seed) for seed in range(4)]
+    seeds = [
+        write_folder(folder / "seeds" / "several", several),
+        write_folder(folder / "seeds" / "floats", floats, seed=3, row_group_size=5),
+    ]
+    results = Counter()
+    for case in range(num_cases):
+        rng = np.random.default_rng(case)
+        seed = seeds[case % len(seeds)]
+        copy = folder / "cases" / seed.name
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(seed, copy)
+        path = sorted(copy.iterdir())[rng.integers(0, 3)]
+        content = path.read_bytes()
+        # What is in a table is at its end, and small: damage it as often as all else.
+        kept = max(0, len(content) - 1200) if rng.integers(0, 2) else 0
+        path.write_bytes(content[:kept] + mutate(content[kept:], rng))
+        results[try_reading(lambda copy=copy: OmeArrowFolder(copy), copy.name)] += 1
+    return results
+
+
+FUZZ = pytest.mark.parametrize(
+    "fuzz", [fuzz_tiff, fuzz_zarr, fuzz_ome_arrow], ids=["tiff", "zarr", "ome-arrow"]
+)
+
+
 def damage_pixels(path, start, stop, seed):
     """Change bytes of a file in a range, but not when it was written."""
     state = path.stat()
@@ -223,7 +254,7 @@ def test_damage_to_pixels_with_a_checksum_is_never_wrong_pixels(tmp_path, seed):
     assert_never_wrong(ome_zarr, [pixels[None, None, None]])
 
 
-@pytest.mark.parametrize("fuzz", [fuzz_tiff, fuzz_zarr], ids=["tiff", "zarr"])
+@FUZZ
 def test_damaged_files_give_documented_errors(tmp_path, fuzz):
     results = fuzz(tmp_path, SHARE)
 
@@ -232,7 +263,7 @@ def test_damaged_files_give_documented_errors(tmp_path, fuzz):
 
 
 @pytest.mark.stress
-@pytest.mark.parametrize("fuzz", [fuzz_tiff, fuzz_zarr], ids=["tiff", "zarr"])
+@FUZZ
 def test_many_damaged_files_give_documented_errors(tmp_path, fuzz):
     results = fuzz(tmp_path, WHOLE)
 
