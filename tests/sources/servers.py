@@ -5,6 +5,7 @@ import os
 import threading
 import warnings
 from contextlib import contextmanager
+from email.utils import formatdate
 from urllib.parse import quote
 
 import pytest
@@ -39,12 +40,13 @@ def object_store(folder):
 
 
 @contextmanager
-def web_server(folder, *, marks_folders=True):
+def web_server(folder, *, marks_folders=True, gives_parts=True):
     """Serve files, with lists of folders and parts of files; give the URL.
 
     Args:
         folder: With the files.
         marks_folders: End links to folders with a slash.
+        gives_parts: Answer with the bytes that are asked for, not with whole files.
     """
     web = pytest.importorskip("aiohttp.web")
     pytest.importorskip("fsspec")
@@ -53,8 +55,11 @@ def web_server(folder, *, marks_folders=True):
 
     async def give(request):
         path = folder / request.match_info["path"]
-        if path.is_file():
+        if path.is_file() and gives_parts:
             return web.FileResponse(path)
+        if path.is_file():
+            changed = formatdate(path.stat().st_mtime, usegmt=True)
+            return web.Response(body=path.read_bytes(), headers={"Last-Modified": changed})
         if not path.is_dir():
             raise web.HTTPNotFound
         mark = "/" if marks_folders else ""

@@ -151,6 +151,40 @@ def test_a_table_of_a_web_server_is_another_when_it_was_changed(folder, web):
     assert open_source(f"{web}/changing.parquet").fingerprint != first
 
 
+@pytest.mark.parametrize("kind", ["parquet", "arrow", "feather"])
+def test_a_web_server_that_gives_whole_files_only_is_read(folder, kind):
+    with web_server(folder, gives_parts=False) as web:
+        source = open_source(f"{web}/cells.{kind}")
+
+        assert_same(IMAGES, read_images(source))
+        assert_same([None, None, IMAGES[2], None], read_images(source, [2]))
+        again = pickle.dumps(source)
+        assert len(again) < (folder / f"cells.{kind}").stat().st_size
+        assert_same(IMAGES, read_images(pickle.loads(again)))
+
+
+def test_a_large_file_that_is_given_whole_is_told(folder, monkeypatch):
+    monkeypatch.setattr("fastloader.sources._location._LARGE_BYTES", 1000)
+
+    with (
+        web_server(folder, gives_parts=False) as web,
+        pytest.warns(UserWarning, match=r"cells\.parquet: its server gives whole files only"),
+    ):
+        open_source(f"{web}/cells.parquet")
+
+
+def test_a_file_that_is_given_whole_and_changed_is_told(folder):
+    written = write(folder, "parquet", list(map(ome_arrow_value, IMAGES)), n=[0, 1, 2, 3])
+    path = written.rename(folder / "whole.parquet")
+    write(folder, "parquet", list(map(ome_arrow_value, IMAGES)), n=[0, 1, 2, 3])
+    with web_server(folder, gives_parts=False) as web:
+        source = open_source(f"{web}/whole.parquet")
+        os.utime(path, (1, 1))
+
+        with pytest.raises(SourceError, match=r"whole\.parquet was replaced since"):
+            read_images(pickle.loads(pickle.dumps(source)))
+
+
 def test_options_of_fsspec_reach_it(folder):
     fsspec = pytest.importorskip("fsspec")
     memory = fsspec.filesystem("memory")

@@ -299,8 +299,7 @@ class IpcFile:
             if self._location.is_local:
                 with pa.memory_map(self.path) as file:  # no descriptor stays open
                     return pa.BufferReader(file.read_buffer())
-            system, path = self._location.file_system()
-            return system.open_input_file(path)
+            return self._location.open_input()
 
     def _map_copy(self) -> tuple[mmap.mmap, ipc.RecordBatchFileReader]:
         """Map the file so that pages which are written to are copied first, and read it there.

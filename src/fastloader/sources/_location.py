@@ -1,10 +1,11 @@
 """Where a file lies: a local path, or a URL of a file system of Arrow or fsspec."""
 
 import hashlib
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
 import pyarrow as pa
@@ -23,8 +24,13 @@ from fastloader.sources._paths import PathLike, StorageOptions, is_url, path_tex
 from fastloader.sources._url_files import url_files
 from fastloader.sources._web_folders import is_web_folder, is_web_path
 
+if TYPE_CHECKING:
+    from fastloader.sources._file_tree import Stamp
+
 __all__ = ["Location", "PathLike", "StorageOptions"]
 
+_LARGE_BYTES = 64 << 20
+"""Of a file that its server gives as a whole only: a warning tells from there on."""
 _ARROW_SCHEMES = {"s3", "gs", "gcs", "hdfs", "viewfs"}
 """Not ``abfs``: where there are no credentials, Arrow 26 ends the process."""
 _URI_CHARACTERS = ":/?#[]@!$&'()*+,;=%"  # RFC 3986, 2.1 and 2.2
@@ -33,7 +39,7 @@ _URI_CHARACTERS = ":/?#[]@!$&'()*+,;=%"  # RFC 3986, 2.1 and 2.2
 class Location:
     """A path or URL; whatever it takes to reach it is made where it is used.
 
-    **Processes:** a pickle holds the text and the options only.
+    **Processes:** a pickle holds the text and the options, and no content.
     """
 
     def __init__(self, path: PathLike, storage_options: StorageOptions = None) -> None:
@@ -47,6 +53,11 @@ class Location:
         """
         self.path = path_text(path)
         self._options = dict(storage_options or {})
+        self._gives_parts = False
+        self._whole: tuple[Stamp, pa.Buffer] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_whole": None}
 
     @property
     def is_local(self) -> bool:
@@ -107,9 +118,37 @@ class Location:
         Yields:
             The open file.
         """
-        system, path = self.file_system()
-        with system.open_input_file(path) as file:
+        with self.open_input() as file:
             yield file
+
+    def open_input(self) -> pa.NativeFile:
+        """Return the file, opened to read anywhere in it.
+
+        Of a web server that gives whole files only, it is read as a whole, once in each process.
+        """
+        system, path = self.file_system()
+        whole = None
+        if is_web_path(path) and not self._gives_parts:
+            whole = self._read_whole(system, path)
+            self._gives_parts = whole is None
+        return system.open_input_file(path) if whole is None else pa.BufferReader(whole)
+
+    def _read_whole(self, system: FileSystem, path: str) -> pa.Buffer | None:
+        """Return all of a file, None if the server gives a part of it when it is asked for that."""
+        stamp = url_files(system).stamp(path)
+        if self._whole is None or self._whole[0] != stamp:
+            content = system.handler.fs.cat_file(path, start=0, end=1)
+            if len(content) < 2:
+                return None
+            if self._whole is None and len(content) >= _LARGE_BYTES:
+                warnings.warn(
+                    f"{self.path}: its server gives whole files only, so all {len(content)} bytes "
+                    f"are read into the memory of each process: use a server that knows ranges, "
+                    f"or a copy on this machine.",
+                    stacklevel=2,
+                )
+            self._whole = stamp, pa.py_buffer(content)
+        return self._whole[1]
 
     def is_folder(self) -> bool:
         """Return True if this is a folder, a prefix of an object store, or a web server's list.

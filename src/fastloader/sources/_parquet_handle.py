@@ -200,8 +200,7 @@ class ParquetHandle:
                 return pq.ParquetFile(
                     self._raw.get(), buffer_size=_READ_BUFFER_BYTES, pre_buffer=False, **options
                 )
-            system, path = self._location.file_system()
-            stream = system.open_input_file(path)
+            stream = self._location.open_input()
             try:
                 # Few large requests beside each other, where each takes its time.
                 file = pq.ParquetFile(stream, pre_buffer=True, **options)
@@ -222,8 +221,7 @@ class ParquetHandle:
         check_unchanged(self.path, self._read_fingerprint(), self.fingerprint)
         with self.reading():
             # Each read says where, so that no position is shared: not with a forked process, either.
-            system, path = self._location.file_system()
-            return system.open_input_file(path)
+            return self._location.open_input()
 
     def _read_fingerprint(self) -> str:
         """Hash the footer and what the file system knows of the file.
