@@ -300,6 +300,18 @@ def watched(monkeypatch):
     torch.set_num_threads(num_threads)
 
 
+@pytest.mark.parametrize("kind", [lambda image: image, torch.Tensor.numpy])
+def test_batches_of_threads_that_wait_for_each_other_do_not_go_past_the_cache(watched, kind):
+    samples = [kind(torch.rand(3, 128, 128)) for _ in range(4)]
+
+    found = DefaultCollate(collate_map_into(BufferPool(), is_crowded=True))(samples)
+
+    assert torch.equal(found, default_collate(samples))
+    assert not watched.num_batches
+    assert torch.equal(DefaultCollate(collate_map_into(BufferPool()))(samples), found)
+    assert watched.num_batches == 1
+
+
 LARGE = {
     "tensors": (lambda image: image, 1),
     "arrays": (torch.Tensor.numpy, 1),

@@ -214,15 +214,14 @@ def test_memory_that_cannot_be_locked_is_copied_all_the_same(monkeypatch, caplog
 def test_memory_that_is_locked_already_is_locked_anew(caplog):
     block = torch.empty(1 << 20, dtype=torch.uint8)
     address = -(-block.data_ptr() // 4096) * 4096
-    unlock = lock_pages(address, 1 << 16)
+    lock_pages(address, 1 << 16)
 
-    unlock_again = lock_pages(address, 1 << 16)
+    unlock = lock_pages(address, 1 << 16)
     torch.ones(8, device="cuda").add_(1)  # an error left behind would be raised here
     offset = address - block.data_ptr()
     # As a storage of its own: torch looks where that begins.
     part = torch.from_numpy(block.numpy()[offset : offset + 16])
     assert part.is_pinned()
-    unlock_again()
     unlock()
 
     assert not part.is_pinned()

@@ -32,7 +32,7 @@ _PLAIN = {np.ndarray, np.memmap}
 _NUMPY_DTYPES = frozenset(TORCH_DTYPES.values())
 
 
-def collate_map_into(allocate: Allocator) -> CollateMap:
+def collate_map_into(allocate: Allocator, *, is_crowded: bool = False) -> CollateMap:
     """Return torch's table of collate functions, with those for tensors, arrays and numbers replaced.
 
     Results equal torch's bit for bit. What the replacements do not know (nested, sparse or
@@ -40,13 +40,15 @@ def collate_map_into(allocate: Allocator) -> CollateMap:
 
     Args:
         allocate: Makes each output.
+        is_crowded: Whether other threads want the interpreter all the time: large batches do not go past
+            the cache then, as each sample has to be looked at for that.
     """
     table = dict(default_collate_fn_map)
     # Somebody who has put functions of their own there keeps them.
     if table[torch.Tensor] is _STOCK_TENSOR:
-        table[torch.Tensor] = _TensorCollate(allocate, _STOCK_TENSOR)
+        table[torch.Tensor] = _TensorCollate(allocate, _STOCK_TENSOR, may_pass=not is_crowded)
     if table[np.ndarray] is _STOCK_ARRAY:
-        table[np.ndarray] = _ArrayCollate(allocate, _STOCK_ARRAY)
+        table[np.ndarray] = _ArrayCollate(allocate, _STOCK_ARRAY, may_pass=not is_crowded)
     for kind, dtype in ((int, np.dtype(np.int64)), (float, np.dtype(np.float64))):
         if getattr(table.get(kind), "__module__", None) == _STOCK_MODULE:
             table[kind] = _NumberCollate(allocate, table[kind], kind, dtype)
@@ -104,9 +106,12 @@ class DefaultCollate:
 
 
 class _TensorCollate:
-    def __init__(self, allocate: Allocator, stock: Callable[..., Any]) -> None:
+    def __init__(
+        self, allocate: Allocator, stock: Callable[..., Any], *, may_pass: bool
+    ) -> None:
         self._allocate = allocate
         self._stock = stock
+        self._may_pass = may_pass
         self._stacked_bytes = getattr(allocate, "stacked_bytes", 0)
 
     def __call__(
@@ -136,7 +141,9 @@ class _TensorCollate:
     def _stack(self, batch: Sequence[torch.Tensor]) -> torch.Tensor:
         first = batch[0]
         out = self._allocate((len(batch), *first.shape), first.dtype)
-        if _copy_past_cache(batch, out, torch.Tensor.data_ptr, _has_plain_bytes):
+        if self._may_pass and _copy_past_cache(
+            batch, out, torch.Tensor.data_ptr, _has_plain_bytes
+        ):
             return out
         if first.numel() > _FEW_ELEMENTS and _is_for_one_thread(batch):
             arrays = [tensor.numpy() for tensor in batch]
@@ -220,9 +227,12 @@ def _is_for_one_thread(batch: Sequence[torch.Tensor]) -> bool:
 
 
 class _ArrayCollate:
-    def __init__(self, allocate: Allocator, stock: Callable[..., Any]) -> None:
+    def __init__(
+        self, allocate: Allocator, stock: Callable[..., Any], *, may_pass: bool
+    ) -> None:
         self._allocate = allocate
         self._stock = stock
+        self._may_pass = may_pass
 
     def __call__(
         self, batch: Sequence[Any], *, collate_fn_map: CollateMap | None = None
@@ -239,7 +249,7 @@ class _ArrayCollate:
             arrays = [sharable_array(a) if isinstance(a, np.ndarray) else a for a in batch]
             return self._stock(arrays, collate_fn_map=collate_fn_map)
         out = self._allocate((len(batch), *shape), torch_dtype)
-        if _copy_past_cache(batch, out, _array_address, _is_contiguous):
+        if self._may_pass and _copy_past_cache(batch, out, _array_address, _is_contiguous):
             pass
         elif shape and prod(shape):
             # One call without a view of each array; `np.stack` takes several times as long.

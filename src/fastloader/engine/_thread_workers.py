@@ -222,7 +222,7 @@ class ThreadWorkers:
         plan = self._setup.plan
         if plan.collate_fn is not default_collate:
             return plan.collate_fn
-        return DefaultCollate(collate_map_into(self._allocate))
+        return DefaultCollate(collate_map_into(self._allocate, is_crowded=True))
 
     def _allocate(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
         # A pool gives small batches to torch's own function, which takes shared memory where
