@@ -1,12 +1,34 @@
 """What a run costs: CPU seconds, page faults and memory of a process and its descendants."""
 
+import re
 import threading
+from contextlib import suppress
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+import psutil
+
 from fastloader.machine._process_tree import TreeCost, tree_cost, tree_memory_bytes
 
-__all__ = ["PeakMemory", "TreeCost", "tree_cost", "tree_memory_bytes"]
+__all__ = ["PeakMemory", "TreeCost", "tree_cost", "tree_data_bytes", "tree_memory_bytes"]
+
+
+def tree_data_bytes() -> int:
+    """Return the memory of this process and its descendants but for that of files, shared pages once.
+
+    Pages of files, which are those of libraries, are shared with all processes of the machine: how many of
+    these there are changes how much of them counts for one. Linux only.
+    """
+    here = psutil.Process()
+    total_bytes = 0
+    for process in (here, *here.children(recursive=True)):
+        with suppress(FileNotFoundError, ProcessLookupError):  # it has ended
+            kinds = Path(f"/proc/{process.pid}/smaps_rollup").read_text(encoding="utf-8")
+            total_bytes += 1024 * sum(
+                map(int, re.findall(r"Pss_(?:Anon|Shmem):\s+(\d+)", kinds))
+            )
+    return total_bytes
 
 
 class PeakMemory:

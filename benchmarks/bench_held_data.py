@@ -6,7 +6,9 @@ Held fixed: the data (an array, a list of arrays, or a list of dicts), batches o
     order by the same sampler. Of dicts there are five for each array of 3 kB.
 Baseline: stock DataLoader with the same start method; `x baseline` is its memory over that of the others.
 Method: peak memory is watched in a run that is not timed; throughput stands beside it. The threads
-    of all share what they have. Grain's worker processes are given up after one run.
+    of all share what they have. Grain's worker processes are given up after one run. "Over imports" is
+    anonymous and shared memory (PSS of all but pages of files) of the tree, read eight times in an epoch with
+    two and four workers, less the same in the same process with 1 MB of data that is read as often.
 Limit: a process that holds the data and reads all of it, with no loader. Each worker process
     adds some 60 MB of interpreter of its own, whatever the loader.
 Losing cases: lists of Python objects are copied page by page as soon as workers count references
@@ -26,6 +28,7 @@ from torch.utils.data import (
     default_collate,
 )
 
+from _cost import tree_data_bytes
 from _harness import PEAK, Benchmark, Run, Work
 from _passes import SLOW_TO_START, count
 from _peers import LOADERS
@@ -43,9 +46,9 @@ OTHERS = (
 
 
 class Held(Dataset[Any]):
-    """Rows of 3 kB, held in one of three ways."""
+    """Rows of 3 kB, held in one of three ways, and read `times` one after the other."""
 
-    def __init__(self, kind: str, megabytes: int) -> None:
+    def __init__(self, kind: str, megabytes: int, times: int = 1) -> None:
         num_rows = megabytes * 2**20 // ROW_BYTES
         rows: Any = np.ones((num_rows, ROW_BYTES), np.uint8)
         if kind == "list of arrays":
@@ -53,12 +56,13 @@ class Held(Dataset[Any]):
         elif kind == "list of dicts":  # in small Python objects
             rows = [{"label": row, "name": f"row {row}"} for row in range(num_rows * 5)]
         self.rows = rows
+        self.times = times
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return len(self.rows) * self.times
 
     def __getitem__(self, index: int) -> Any:
-        row = self.rows[index]
+        row = self.rows[index % len(self.rows)]
         return torch.tensor(row["label"]) if isinstance(row, dict) else torch.from_numpy(row)
 
 
@@ -96,6 +100,30 @@ def data_alone(kind: str, megabytes: int) -> Run:
     )
 
 
+def over_imports(loader: str, method: str, num_workers: int, megabytes: int) -> Run:
+    """Return an epoch over an array, measured by the memory that it takes over that of imports."""
+    base_bytes = _most_data_bytes(loader, method, num_workers, 1, times=megabytes)
+
+    def run() -> Work:
+        whole_bytes = _most_data_bytes(loader, method, num_workers, megabytes, times=1)
+        taken_bytes = whole_bytes - base_bytes
+        return Work(values={"over_imports_bytes": taken_bytes, "held_bytes": megabytes * 2**20})
+
+    return run
+
+
+def _most_data_bytes(
+    loader: str, method: str, num_workers: int, megabytes: int, times: int
+) -> int:
+    made = WITH_METHOD[loader](
+        Held("array", megabytes, times), BATCH_SIZE, num_workers=num_workers,
+        multiprocessing_context=method,
+    )  # fmt: skip
+    num_batches = len(made)
+    looks = {num_batches * part // 8 for part in range(1, 9)}
+    return max(tree_data_bytes() for number, _ in enumerate(made, start=1) if number in looks)
+
+
 def main() -> None:
     """Compare the loaders for each way to hold data."""
     benchmark = Benchmark(__doc__, prepares_at_once=True)
@@ -128,6 +156,15 @@ def main() -> None:
                         may_fail=not loader.startswith("FastLoader"),
                         may_be_given_up=loader in SLOW_TO_START, **given,
                     )  # fmt: skip
+    for method in ("fork",) if arguments.smoke else ("fork", "forkserver", "spawn"):
+        for loader in WITH_METHOD:
+            for num_workers in (2, 4):
+                table = f"over imports, {method}"
+                benchmark.add(
+                    f"{table}: {loader}, {num_workers} workers", over_imports, table=table,
+                    group="stock" if loader == "DataLoader" else "", loader=loader, method=method,
+                    num_workers=num_workers, megabytes=4 if arguments.smoke else 1000,
+                )  # fmt: skip
     benchmark.main(baseline="stock", compared=PEAK)
 
 
