@@ -15,6 +15,7 @@ from torch.utils.data import (
 
 from fastloader import FastLoader
 from fastloader.errors import ResumeError
+from fastloader.stages import LostBatchError
 from tests.resume.datasets import (
     Countdown,
     Counted,
@@ -393,3 +394,41 @@ def test_a_sampler_whose_state_cannot_be_saved_still_gives_its_order(caplog):
 
     assert flat(plain(loader)) == list(range(39, -1, -1))
     assert "state_dict of UnpicklableCountdown cannot be pickled" in caplog.text
+
+
+class LosingSecond:
+    """A stage that cannot hand on its second batch."""
+
+    def __init__(self, source):
+        self.source = source
+        self.num_taken = 0
+
+    def __next__(self):
+        batch = next(self.source)
+        self.num_taken += 1
+        if self.num_taken == 2:
+            raise LostBatchError(ValueError("cannot be moved"))
+        return batch
+
+    def __getattr__(self, name):
+        return getattr(self.source, name)
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_a_batch_that_a_stage_has_lost_is_not_read_again(num_workers):
+    loader = FastLoader(Numbers(), 4, num_workers=num_workers)
+    iterator = iter(loader)
+    iterator._stream = LosingSecond(iterator._stream)
+    next(iterator)
+
+    with pytest.raises(ValueError, match="cannot be moved"):
+        next(iterator)
+    lost = loader.state_dict()
+    third = next(iterator)
+    after = loader.state_dict()
+    iterator.close()
+
+    for state, expected in ((lost, third), (after, third + 4)):
+        resumed = FastLoader(Numbers(), 4, num_workers=num_workers)
+        resumed.load_state_dict(state)
+        assert torch.equal(next(iter(resumed)), expected)

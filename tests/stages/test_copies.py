@@ -12,7 +12,13 @@ import pytest
 import torch
 
 from fastloader.direct import HostRows
-from fastloader.stages import MOST_UNDER_WAY, copied_ahead, copied_to, lock_pages
+from fastloader.stages import (
+    MOST_UNDER_WAY,
+    LostBatchError,
+    copied_ahead,
+    copied_to,
+    lock_pages,
+)
 from fastloader.streams._queue_state import QueueState
 from fastloader.threads._standby import Standby, StandbyKeeper
 
@@ -178,6 +184,21 @@ class Part:
 class PartSource(Source):
     def __next__(self):
         return {"number": Part(next(self.numbers))}
+
+
+def test_a_batch_that_cannot_be_copied_is_lost_and_the_rest_comes_after_it(device, copied):
+    error = ValueError("no way to move")
+    Part.errors = [None, None, error]
+    stream = copied(PartSource(6), CPU)
+
+    seen = [next(stream)["number"].item() for _ in range(2)]
+    with pytest.raises(LostBatchError, match="no way to move") as raised:
+        next(stream)
+    rest = list(numbers_of(stream))
+    stream.close()
+
+    assert raised.value.reason is error
+    assert (seen, rest) == ([0, 1], [3, 4, 5])
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), torch.OutOfMemoryError("none left")])

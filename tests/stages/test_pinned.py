@@ -7,7 +7,7 @@ from collections import deque
 import pytest
 import torch
 
-from fastloader.stages import PinnedStream
+from fastloader.stages import LostBatchError, PinnedStream
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
@@ -107,3 +107,25 @@ def test_what_interrupts_the_look_for_more_loses_no_batch(pinned_by, num_before)
     stream.close()
 
     assert found == list(range(6))
+
+
+def test_a_batch_that_cannot_be_pinned_is_lost_and_the_rest_comes_after_it(
+    pinned_by, monkeypatch
+):
+    def pin(tensor):
+        if tensor.item() == 2:
+            raise error
+        return tensor
+
+    error = ValueError("no room")
+    monkeypatch.setattr(torch.Tensor, "pin_memory", pin)
+    stream = PinnedStream(Source(5))
+
+    seen = [next(stream).item() for _ in range(2)]
+    with pytest.raises(LostBatchError, match="no room") as raised:
+        next(stream)
+    rest = [next(stream).item() for _ in range(2)]
+    stream.close()
+
+    assert raised.value.reason is error
+    assert (seen, rest) == ([0, 1], [3, 4])

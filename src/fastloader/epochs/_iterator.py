@@ -14,7 +14,7 @@ from fastloader.epochs._position import EpochPosition
 from fastloader.errors import WorkerDiedError, WorkerTimeoutError
 from fastloader.machine._file_limit import note_file_limit
 from fastloader.sampling._drawn import DrawnBatches
-from fastloader.stages import BatchStream
+from fastloader.stages import BatchStream, LostBatchError
 from fastloader.stats import PassTally
 from fastloader.streams._false_end import false_end
 from fastloader.typing import Batch
@@ -97,6 +97,9 @@ class LoaderIterator(BaseIterator):
             started = perf_counter()
             try:
                 batch = next(self._stream)
+            except LostBatchError as lost:
+                self._advance(to_end=False)
+                raise lost.reason from (lost.reason.__cause__ or lost.reason.__context__)
             except BaseException as error:
                 self._note_failure(error, started)
                 raise

@@ -11,7 +11,7 @@ from fastloader.stages._device import (
 )
 from fastloader.stages._pinned import PinnedStream
 from fastloader.stages._resident import ResidentStream
-from fastloader.stages._stream import BatchStream
+from fastloader.stages._stream import BatchStream, LostBatchError
 from fastloader.stages._tree import map_tensors
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "BatchStream",
     "CopySeconds",
     "CutStream",
+    "LostBatchError",
     "PinnedStream",
     "ResidentStream",
     "copied_ahead",

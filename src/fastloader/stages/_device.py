@@ -12,7 +12,7 @@ import torch
 from fastloader.direct import HostRows
 from fastloader.stages._ahead import AheadStream
 from fastloader.stages._cut import CutStream
-from fastloader.stages._stream import BatchStream
+from fastloader.stages._stream import BatchStream, LostBatchError
 from fastloader.stages._tree import map_tensors
 from fastloader.streams._queue_state import QueueState
 from fastloader.threads._standby import Standby
@@ -167,6 +167,7 @@ class CopyStream:
 
         Raises:
             StopIteration: At the end.
+            LostBatchError: If the batch cannot be copied, by an error of its own ``to`` for instance.
         """
         self._fill(self._num_ahead)
         if not self._ahead:
@@ -227,9 +228,9 @@ class CopyStream:
             copy = self._start_copy(self._in_hand[0])
         except torch.OutOfMemoryError:
             raise
-        except Exception:
+        except Exception as error:
             self._in_hand.clear()
-            raise
+            raise LostBatchError(error) from error
         self._in_hand.clear()
         return copy
 

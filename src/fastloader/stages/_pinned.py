@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from fastloader.stages._stream import BatchStream
+from fastloader.stages._stream import BatchStream, LostBatchError
 from fastloader.stages._tree import map_tensors
 from fastloader.streams._queue_state import QueueState
 from fastloader.typing import Batch
@@ -35,7 +35,12 @@ class PinnedStream:
         self._waiting: deque[Future[Batch]] = deque()
 
     def __next__(self) -> Batch:
-        """Return the next batch; StopIteration at the end."""
+        """Return the next batch.
+
+        Raises:
+            StopIteration: At the end.
+            LostBatchError: If the batch cannot be pinned, by an error of its own ``pin_memory`` for instance.
+        """
         self._fill(AHEAD)
         if not self._waiting:
             self._waiting.append(self._executor.submit(self._pin, next(self._source)))
@@ -82,7 +87,10 @@ class PinnedStream:
     def _pin(self, batch: Batch) -> Batch:
         self._ident = threading.get_ident()
         torch.accelerator.set_device_index(self._device)  # of this thread
-        return map_tensors(batch, torch.Tensor.pin_memory, _pin_by_itself)
+        try:
+            return map_tensors(batch, torch.Tensor.pin_memory, _pin_by_itself)
+        except Exception as error:
+            raise LostBatchError(error) from error
 
 
 def _pin_by_itself(part: Any) -> Any:

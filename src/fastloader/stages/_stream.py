@@ -5,7 +5,19 @@ from typing import Protocol
 from fastloader.streams._queue_state import QueueState
 from fastloader.typing import Batch
 
-__all__ = ["BatchStream"]
+__all__ = ["BatchStream", "LostBatchError"]
+
+
+class LostBatchError(Exception):
+    """A stage could not hand on a batch that it had got: the consumer is past it.
+
+    Args:
+        reason: What the consumer is to be told.
+    """
+
+    def __init__(self, reason: Exception) -> None:
+        super().__init__(reason)
+        self.reason = reason
 
 
 class BatchStream(Protocol):
