@@ -7,12 +7,11 @@ import numpy as np
 import pytest
 import torch
 
-from fastloader.shm._past_cache import LEAST_ROW_BYTES, PastCache
+from fastloader.shm._past_cache import LEAST_BYTES, LEAST_ROW_BYTES, PastCache
 from fastloader.tensors._gather import (
     CREW_PART_BYTES,
     PART_BYTES,
     SHARED_BYTES,
-    UNCACHED_BYTES,
     _quickest_for,
     gather_rows,
 )
@@ -141,7 +140,7 @@ def past(monkeypatch):
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_large_batches_of_large_rows_are_gathered_past_the_cache(dtype, crew, past):
     source = torch.randint(0, 2, (40, LEAST_ROW_BYTES + 64)).to(dtype)
-    positions = np.random.default_rng(0).integers(0, 40, UNCACHED_BYTES // LEAST_ROW_BYTES)
+    positions = np.random.default_rng(0).integers(0, 40, LEAST_BYTES // LEAST_ROW_BYTES)
     out = torch.empty((len(positions), source.shape[1]), dtype=dtype)
 
     gather_rows(source, positions, out)
@@ -153,7 +152,7 @@ def test_large_batches_of_large_rows_are_gathered_past_the_cache(dtype, crew, pa
 @pytest.mark.parametrize("bad", [40, -1])
 def test_nothing_outside_is_read_past_the_cache(bad, past):
     source = torch.zeros((40, LEAST_ROW_BYTES), dtype=torch.uint8)
-    positions = np.full(UNCACHED_BYTES // LEAST_ROW_BYTES, bad)
+    positions = np.full(LEAST_BYTES // LEAST_ROW_BYTES, bad)
 
     with pytest.raises(IndexError):
         gather_rows(
@@ -175,7 +174,7 @@ def test_nothing_outside_is_read_past_the_cache(bad, past):
 )
 def test_addresses_alone_are_told_only_of_rows_that_lie_there_as_they_are(change, past):
     source = torch.rand(40, LEAST_ROW_BYTES // 4)
-    positions = np.arange(2 * UNCACHED_BYTES // LEAST_ROW_BYTES) % 40
+    positions = np.arange(2 * LEAST_BYTES // LEAST_ROW_BYTES) % 40
     whole = torch.full((len(positions) + 1, source.shape[1]), 2.0)
     source, out = change(source, whole[:-1])
     if out is None:

@@ -17,7 +17,7 @@ import numpy as np
 from fastloader._extension_modules import STREAMING, extension_module
 from fastloader.threads._crew import share_out
 
-__all__ = ["PastCache", "past_cache"]
+__all__ = ["LEAST_BYTES", "LEAST_ROW_BYTES", "PastCache", "past_cache"]
 
 LEAST_ROW_BYTES = 1 << 16
 """Of a row: to look at each takes a microsecond."""

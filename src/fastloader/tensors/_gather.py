@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from fastloader.shm._past_cache import PastCache, past_cache
+from fastloader.shm._past_cache import LEAST_BYTES, PastCache, past_cache
 from fastloader.tensors._arrays import TORCH_DTYPES
 from fastloader.threads._crew import Crew, current_crew, share_out
 from fastloader.threads._openmp import end_teams_before_forks
@@ -28,9 +28,6 @@ SERIAL_ELEMENTS = 32768
 
 SHARED_BYTES = 2 * SERIAL_ELEMENTS * 8
 """From here on torch has work for two threads, whose start takes them some microseconds."""
-
-UNCACHED_BYTES = 32 << 20
-"""From here on caches hold too little of a batch for whoever reads it to gain from them."""
 
 _OF_NUMPY = frozenset(TORCH_DTYPES.values())
 
@@ -86,7 +83,7 @@ def gather_rows(
 
 def _past_cache_for(source: torch.Tensor, num_rows: int, out: torch.Tensor) -> PastCache | None:
     past = past_cache()
-    if past is None or out.nbytes < UNCACHED_BYTES:
+    if past is None or out.nbytes < LEAST_BYTES:
         return None
     # It gets addresses alone: what does not fit, or is not what lies in memory, is left to torch.
     are_same_bytes = (
