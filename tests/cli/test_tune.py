@@ -89,7 +89,6 @@ def test_a_picture_that_cannot_be_written_is_an_error(capsys):
         (["tune", "cli_training:nosuch"], "is it spelled right"),
         (["tune", "cli_training:broken"], "broken raised RuntimeError: no disk"),
         (["tune", "cli_training:make", "--step=cli_training:data"], "takes a batch"),
-        (["tune", "cli_training:make", "--budget=0"], "budget_seconds must be positive"),
     ],
 )
 def test_an_error_is_one_line_and_exit_code_1(arguments, message, capsys):
@@ -115,6 +114,22 @@ def test_what_names_no_object_is_wrong_usage(arguments, capsys):
         main(arguments)
 
     assert "expected MODULE:NAME" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("option", "expected"),
+    [
+        ("--budget=0", "seconds of more than 0"),
+        ("--budget=-3", "seconds of more than 0"),
+        ("--budget=nan", "seconds of more than 0"),
+        ("--max-workers=-1", "whole number of 0 or more"),
+    ],
+)
+def test_a_number_that_makes_no_sense_is_wrong_usage(option, expected, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main(["tune", "cli_training:make", option])
+
+    assert expected in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("outcome", "code"), [("ok", 0), ("note", 0), ("bites", 1)])

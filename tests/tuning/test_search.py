@@ -2,13 +2,14 @@
 
 import itertools
 import time
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fastloader.errors import TuningError
-from fastloader.tuning import _search
+from fastloader.tuning import _duel, _search
 from fastloader.tuning._candidate import Candidate
 from fastloader.tuning._duel import Pace
 from fastloader.tuning._limits import Limits
@@ -280,3 +281,38 @@ def test_the_choice_is_within_ten_percent_of_the_best(cost, cores, threads):
         found = Machine(rate, monkeypatch).search(max_workers=16, max_threads=16)
 
     assert rate(found.best.candidate) >= 0.9 * 10.0 * max(1.0, cost * max(1.0, threads) * cores)
+
+
+@pytest.mark.parametrize("batch_seconds", [0.2, 1.0, 4.0])
+def test_slow_batches_keep_to_the_budget(monkeypatch, batch_seconds):
+    now = [0.0]
+
+    class SlowTrial:
+        def __init__(self, _subject, candidate, _step):
+            self.candidate = candidate
+            self.position = 0
+
+        def measure(self, num_batches, _max_seconds):
+            rate = max(1, self.candidate.num_workers) / batch_seconds
+            now[0] += (max(1, self.candidate.num_workers) + num_batches) / rate
+            return Stretch(num_batches, num_batches / rate)
+
+        def take_one(self):
+            now[0] += batch_seconds
+            return b"batch"
+
+        def close(self):
+            pass
+
+    monkeypatch.setattr(_search, "Trial", SlowTrial)
+    monkeypatch.setattr(_duel, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+    pace = Pace(0.25, 30.0)
+
+    found = Search(Subject(), None, Limits(**LIMITS), pace, pace, lambda: None)
+    found.begin(PLAIN, len)
+    found.run(PLAIN)
+    found.close()
+
+    assert now[0] <= 30.0
+    assert found.best.candidate.num_workers >= (2 if batch_seconds <= 1 else 0)
+    assert ("1 process" in labels(found)) == (batch_seconds < 1)

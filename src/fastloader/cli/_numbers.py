@@ -3,7 +3,7 @@
 import argparse
 import math
 
-__all__ = ["count", "duration"]
+__all__ = ["bound", "count", "duration"]
 
 
 def count(text: str) -> int:
@@ -15,6 +15,17 @@ def count(text: str) -> int:
     if text.isdecimal() and int(text) > 0:
         return int(text)
     raise argparse.ArgumentTypeError(f"expected a whole number of 1 or more, but got {text!r}")
+
+
+def bound(text: str) -> int:
+    """Return a whole number of 0 or more.
+
+    Raises:
+        argparse.ArgumentTypeError: If it is anything else.
+    """
+    if text.isdecimal():
+        return int(text)
+    raise argparse.ArgumentTypeError(f"expected a whole number of 0 or more, but got {text!r}")
 
 
 def duration(text: str) -> float:

@@ -3,7 +3,7 @@
 import argparse
 from typing import Any
 
-from fastloader.cli._numbers import count
+from fastloader.cli._numbers import bound, count, duration
 from fastloader.cli._report import Report
 from fastloader.cli._target import add_target, load_step, load_target
 
@@ -29,9 +29,9 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         "--batch-size", type=count, metavar="N", help="of a dataset; 1 when left out"
     )
     parser.add_argument(
-        "--budget", type=float, default=30.0, metavar="SECONDS", help="default: 30"
+        "--budget", type=duration, default=30.0, metavar="SECONDS", help="default: 30"
     )
-    parser.add_argument("--max-workers", type=int, metavar="N", help="the most to try")
+    parser.add_argument("--max-workers", type=bound, metavar="N", help="the most to try")
     parser.add_argument(
         "--any-order",
         action="store_true",

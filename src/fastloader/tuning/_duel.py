@@ -32,15 +32,26 @@ class Pace:
         """Whether the budget is spent."""
         return time.perf_counter() >= self.deadline
 
-    def has_round(self, rate: float, num_workers: int) -> bool:
-        """Return whether there is time to measure two loaders once.
+    def has_round(self, rate: float, num_workers: int, num_trials: int = 2) -> bool:
+        """Return whether there is time to measure loaders once.
 
         Args:
-            rate: Expected batches per second of both.
+            rate: Expected batches per second of all.
             num_workers: As for `num_batches`.
+            num_trials: How many loaders.
         """
-        seconds = 2 * self.num_batches(rate, num_workers) / rate
+        seconds = self.round_seconds(rate, num_workers, num_trials)
         return time.perf_counter() + seconds <= self.deadline
+
+    def round_seconds(self, rate: float, num_workers: int, num_trials: int = 2) -> float:
+        """Return how long it takes to measure loaders once, as for `has_round`."""
+        num_before = max(1, num_workers)  # read before the clock starts
+        return num_trials * (self.num_batches(rate, num_workers) + num_before) / rate
+
+    @property
+    def seconds_left(self) -> float:
+        """Of the budget."""
+        return self.deadline - time.perf_counter()
 
     def num_batches(self, rate: float, num_workers: int) -> int:
         """Return how many batches a stretch has.
@@ -52,7 +63,9 @@ class Pace:
                 would flatter or wrong them.
         """
         unit = max(1, num_workers)
-        wanted = max(2 * unit, math.ceil(rate * self.stretch_seconds))
+        is_slow = 2 * unit > _FAR_MORE * rate * self.stretch_seconds
+        least = max(2, unit) if is_slow else 2 * unit
+        wanted = max(least, math.ceil(rate * self.stretch_seconds))
         return -(-wanted // unit) * unit
 
 
@@ -106,8 +119,9 @@ def fight(holder: Trial, challenger: Trial, rate: float, pace: Pace) -> Duel:
     num_workers = max(holder.candidate.num_workers, challenger.candidate.num_workers)
     num_batches = pace.num_batches(rate, num_workers)
     duel = Duel()
+    measured: dict[Trial, float] = {}
     while not duel.is_decided:
-        if duel.rates and pace.is_over:
+        if duel.rates and not pace.has_round(min(measured.values()), num_workers):
             break
         trials = (holder, challenger) if len(duel.rates) % 2 == 0 else (challenger, holder)
         # A clear loser is not waited for.

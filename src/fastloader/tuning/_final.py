@@ -25,11 +25,13 @@ def play_final(trials: Sequence[Trial], rate: float, pace: Pace) -> list[list[fl
     Returns:
         Batches per second of each trial, round by round.
     """
-    num_batches = pace.num_batches(rate, max(t.candidate.num_workers for t in trials))
+    num_workers = max(t.candidate.num_workers for t in trials)
+    num_batches = pace.num_batches(rate, num_workers)
     max_seconds = 3 * max(pace.stretch_seconds, num_batches / rate)
     rates: list[list[float]] = [[] for _ in trials]
+    measured: dict[Trial, float] = {}
     for number in range(_MOST_ROUNDS):
-        if number and pace.is_over:
+        if number and not pace.has_round(min(measured.values()), num_workers, len(trials)):
             break
         turns = trials if number % 2 == 0 else trials[::-1]
         measured = measure_alike(turns, num_batches, max_seconds)

@@ -26,6 +26,8 @@ _NEAR = 0.85
 AS_FAST = 0.97
 """In the last comparison the one that takes the least memory wins from this share on."""
 _MOST_FINALISTS = 3
+_LARGE_SHARE = 0.1
+"""Of the time that is left, for the measurement of two loaders with one worker."""
 
 
 @dataclass(slots=True)
@@ -154,6 +156,8 @@ class Search:
         if fixed.get("workers", kind) != kind:
             return
         numbers = [fixed["num_workers"]] if "num_workers" in fixed else _doublings(most)
+        if self._is_hurried and len(numbers) > 1:
+            del numbers[0]  # one worker seldom gains much, and the time is better spent on more
         previous = 0.0
         for number in numbers:
             current = self._best.candidate
@@ -178,6 +182,12 @@ class Search:
             if is_hopeless or gain < _ENOUGH * previous:
                 return
             previous = 1.0 if self._best.candidate == candidate else gain
+
+    @property
+    def _is_hurried(self) -> bool:
+        """Whether batches are so slow that few candidates can be measured."""
+        seconds = self._pace.round_seconds(self._best.rate or 1.0, 1)
+        return seconds > _LARGE_SHARE * self._pace.seconds_left
 
     def _deepen(self) -> None:
         """Make more batches ahead, as long as each doubling gains."""
@@ -225,7 +235,9 @@ class Search:
     def _decide(self) -> None:
         """Compare those that came near the best once more, all in turns."""
         finalists = self._finalists()
-        if len(finalists) == 1 or self._final_pace.is_over:
+        most = max(row.candidate.num_workers for row in finalists)
+        rate = self._best.rate or 1.0
+        if len(finalists) == 1 or not self._final_pace.has_round(rate, most, len(finalists)):
             return
         with ExitStack() as stack:
             trials = [self._holder]
