@@ -87,6 +87,9 @@ class FlatTable:
 
 
 def _unpack(content: bytes, kind: str, at: int) -> int:
-    if not 0 <= at <= len(content) - struct.calcsize(kind):
-        raise HeaderError("a header is cut off")
-    return int(struct.unpack_from(kind, content, at)[0])
+    try:
+        if at >= 0:
+            return int(struct.unpack_from(kind, content, at)[0])
+    except struct.error:
+        pass
+    raise HeaderError("a header is cut off")

@@ -73,6 +73,7 @@ class IpcTable(IpcFile):
             for field in fields
         )
         held: list[NumberedBatch] = []
+        num_held = 0
         for number in self.find_batches(rows):
             columns = self.read_batch(number, column, is_kept)
             parts = [without_fields(columns[field], without) for field in fields]
@@ -80,9 +81,10 @@ class IpcTable(IpcFile):
                 part.validate(full=True)  # offsets of a damaged file could point anywhere
             batch = pa.RecordBatch.from_arrays(parts, list(fields))
             held.append((self.rows_of(number), batch))
-            if not is_small or sum(len(numbers) for numbers, _ in held) >= batch_rows:
+            num_held += batch.num_rows
+            if not is_small or num_held >= batch_rows:
                 yield _joined(held)
-                held = []
+                held, num_held = [], 0
         if held:
             yield _joined(held)
 
@@ -105,6 +107,7 @@ class IpcTable(IpcFile):
         leaf = self.find_leaf(column, name)
         is_kept = self.find_buffers(column, (name,), ())
         held: list[tuple[Integers, ApartBatch]] = []
+        held_bytes = 0
         batches = self.find_batches(rows)
         keeps = rows is not None and self.is_worth_keeping(batches)
         for number in batches:
@@ -116,11 +119,12 @@ class IpcTable(IpcFile):
             if held and (
                 apart is None
                 or not (apart.is_whole and held[0][1].is_whole)
-                or sum(one.num_bytes for _, one in held) + apart.num_bytes > _JOINED_BYTES
+                or held_bytes + apart.num_bytes > _JOINED_BYTES
             ):
                 yield _joined_apart(name, held)
-                held = []
+                held, held_bytes = [], 0
             if apart is not None:
+                held_bytes += apart.num_bytes
                 held.append((self.rows_of(number), apart))
                 continue
             lists = self.read_batch(number, column, is_kept)[name]

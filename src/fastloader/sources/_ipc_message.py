@@ -82,9 +82,9 @@ class BatchHeader:
         places = places.reshape(-1, 2).copy()
         places[~is_kept, 1] = 0
         start, size = places.T
-        outside = (start < 0) | (size < 0) | (start > self.body_bytes - size)
-        for number in np.flatnonzero(outside & (size != 0))[:1].tolist():
-            self.place(number)  # raises
+        is_outside = (start < 0) | (size < 0) | (start > self.body_bytes - size)
+        if (is_outside & (size != 0)).any():
+            self.place(int(np.argmax(is_outside & (size != 0))))
         at = self.header_at + self.buffers_at
         mapping[at : at + places.nbytes] = places.tobytes()
 
