@@ -177,7 +177,7 @@ def _explain_ready(machine: Machine, traits: DatasetTraits, given: GivenOptions)
     if not may_be_placed(traits, given):
         return reason
     spare = choose_spare_workers(machine, traits, given)
-    workers = f", or up to {spare} workers," if spare else ""
+    workers = f", or up to {spare} workers if more is done than to copy rows," if spare else ""
     return (
         f"{reason}; a thread{workers} may make them ahead where that is measured to be quicker"
     )
