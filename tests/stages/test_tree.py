@@ -1,7 +1,8 @@
 """A function reaches every tensor of a batch, and containers stay what they are."""
 
 import dataclasses
-from collections import OrderedDict
+from array import array
+from collections import Counter, OrderedDict
 from typing import Any, NamedTuple
 
 import pytest
@@ -55,6 +56,33 @@ def test_tensors_change_and_types_stay(batch):
 
     assert type(mapped) is type(batch)
     assert repr(mapped) == repr(batch).replace("0.", "1.")
+
+
+@pytest.mark.parametrize(
+    "plain",
+    [
+        range(3),
+        memoryview(b"abc"),
+        bytearray(b"abc"),
+        array("i", [1, 2]),
+        b"abc",
+        "abc",
+        3,
+        None,
+    ],
+    ids=lambda plain: type(plain).__name__,
+)
+def test_what_holds_no_tensors_is_passed_on_as_it_is(plain):
+    [found] = map_tensors([plain], add_one)
+
+    assert found is plain
+
+
+def test_mappings_that_add_up_what_they_get_keep_their_values():
+    counts = map_tensors(Counter(dogs=2, cats=1), add_one)
+
+    assert counts == Counter(dogs=2, cats=1)
+    assert type(counts) is Counter
 
 
 def test_the_batch_itself_is_left_as_it_was():

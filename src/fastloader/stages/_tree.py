@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+from array import array
 from collections.abc import Callable, Mapping, MutableMapping, MutableSequence, Sequence
 from typing import Any
 
@@ -10,6 +11,9 @@ import torch
 from fastloader.typing import Batch
 
 __all__ = ["map_tensors"]
+
+_PLAIN = (str, bytes, bytearray, memoryview, array, range, int, float, type(None))
+"""What holds no tensors, though most of it is a sequence."""
 
 
 def map_tensors(
@@ -44,7 +48,7 @@ def _map_other(
     function: Callable[[torch.Tensor], torch.Tensor],
     method: Callable[[Any], Any] | None,
 ) -> Any:
-    if batch is None or isinstance(batch, str | bytes | int | float):
+    if isinstance(batch, _PLAIN):
         return batch
     if method is not None and (moved := method(batch)) is not NotImplemented:
         return moved
@@ -60,7 +64,11 @@ def _map_mapping(batch: Mapping[Any, Any], again: Callable[[Any], Any]) -> Any:
         if isinstance(batch, MutableMapping):
             # May carry more than its items: a copy keeps that, a new one would not.
             clone = copy.copy(batch)
-            clone.update(mapped)
+            for (
+                key,
+                part,
+            ) in mapped.items():  # not by `update`, which adds to what a Counter has
+                clone[key] = part
             return clone
         return type(batch)(mapped)  # type: ignore[call-arg]
     except TypeError:
