@@ -136,11 +136,12 @@ def test_bounds_without_a_size_are_refused():
         {"smallest": 1.5},
         {"largest": "all"},
         {"multiple_of": 0},
+        {"smallest": 0},
         {"keep": torch.nn.Linear(1, 1)},
         {"keep": [3]},
         {"step": 3},
     ],
-    ids=["fraction", "text", "multiple", "model", "number", "step"],
+    ids=["fraction", "text", "multiple", "smallest", "model", "number", "step"],
 )
 def test_arguments_of_the_wrong_kind_are_refused(arguments):
     with pytest.raises(SettingsError, match=r"should be|must be"):

@@ -76,11 +76,12 @@ def find_batch_size(
     _check_kept(keep)
     smallest, largest = as_count("smallest", smallest), as_count("largest", largest)
     multiple_of = as_count("multiple_of", multiple_of)
-    if multiple_of < 1:
-        raise SettingsError(f"multiple_of must be 1 or more, but got {multiple_of}.")
+    for name, number in (("smallest", smallest), ("multiple_of", multiple_of)):
+        if number < 1:
+            raise SettingsError(f"{name} must be 1 or more, but got {number}.")
     low, high = -(-smallest // multiple_of), largest // multiple_of
     low, high = _most_of_ranks(low), -_most_of_ranks(-high)
-    if not 0 < low <= high:
+    if low > high:
         raise SettingsError(
             f"No batch size is a multiple of {multiple_of} from {smallest} to {largest}."
         )
