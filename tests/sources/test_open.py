@@ -46,6 +46,19 @@ def test_no_files_are_refused():
         open_source([])
 
 
+@pytest.mark.parametrize("path", [5, None, b"a.parquet", [1], [["a.parquet"]]])
+def test_what_is_no_path_is_refused(path):
+    with pytest.raises(SettingsError, match="is no path: expected one, a URL, or several"):
+        open_source(path)
+
+
+def test_files_may_come_from_any_iterable(tmp_path):
+    for name in "ba":
+        write_images(tmp_path / f"{name}.parquet", [ome_arrow_value(IMAGE)])
+
+    assert open_source(tmp_path.glob("*.parquet")).num_rows == 2
+
+
 def test_an_option_that_a_format_does_not_have_is_refused(tmp_path):
     path = write_images(tmp_path / "a.parquet", [ome_arrow_value(IMAGE)])
 

@@ -80,8 +80,13 @@ def choose_dtype(
         where: File and column, for error messages.
 
     Raises:
-        SettingsError: If it would lose values, or is ambiguous, or does not go with `scale`.
+        SettingsError: If it is no type of tensors, would lose values, is ambiguous, or does not go
+            with `scale`.
     """
+    if dtype is not None and not isinstance(dtype, torch.dtype):
+        raise SettingsError(
+            f"dtype={dtype!r}: expected one of torch, as torch.float32, or None."
+        )
     natives = {kind.name: getattr(torch, kind.name) for kind in table.dtypes}
     if dtype is None and len(natives) > 1:
         raise SettingsError(
@@ -119,6 +124,10 @@ def choose_channels(
     """
     if channels is None:
         return None
+    if isinstance(channels, str | int):
+        raise SettingsError(
+            f"channels={channels!r}: expected a list of numbers or names, as [{channels!r}]."
+        )
     fewest = int(shapes[:, 1].min(initial=2**31))
     wanted: list[Any] = list(channels)
     if any(isinstance(channel, str) for channel in wanted):

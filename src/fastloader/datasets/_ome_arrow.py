@@ -326,7 +326,7 @@ def _choose_store(
     cache: CacheKind,
     preload: bool | Literal["background"],
     folder: str | os.PathLike[str] | None,
-    max_bytes: int | None,
+    max_bytes: Any,
 ) -> StoreOptions:
     """Return where pixels are kept.
 
@@ -339,6 +339,8 @@ def _choose_store(
         )
     if preload not in {True, False, "background"}:
         raise SettingsError(f"preload={preload!r}: expected True, False or 'background'.")
+    if max_bytes is not None and not isinstance(max_bytes, int | float | np.number):
+        raise SettingsError(f"max_cache_bytes={max_bytes!r}: expected a number of bytes.")
     if cache in {"none", "device"} and preload == "background":
         raise SettingsError(
             f"preload='background' fills a cache, but cache={cache!r} keeps nothing here: "
@@ -350,4 +352,4 @@ def _choose_store(
     if cache != "auto":
         chosen = "none" if cache == "device" else cache
     place = default_cache_folder() if folder is None else Path(folder)
-    return StoreOptions(chosen, place, max_bytes)
+    return StoreOptions(chosen, place, None if max_bytes is None else int(max_bytes))

@@ -1,7 +1,7 @@
 """Picks the reader of a path: by its suffix or what lies there, or as the caller says."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -31,16 +31,17 @@ def open_source(
     """Open images wherever they are stored.
 
     Args:
-        path: A file, a folder, or several files that follow one another.
+        path: A file, a folder, or several files that follow one another (any iterable).
         image_column: Name of the column of a table; may be left out if only one has images.
         format: A name of `FORMATS`; found by suffix or contents when left out.
         options: Of the format; None is the same as leaving one out.
 
     Raises:
         SourceError: If the format is not known, or the path cannot be read.
-        SettingsError: If the format is no name, or does not have an option.
+        SettingsError: If the format is no name or does not have an option, or a path is none.
         MissingExtraError: If the format needs a package that is not installed.
     """
+    path = _paths(path)
     chosen = _named(format) if format is not None else _detect(path)
     given = {name: value for name, value in options.items() if value is not None}
     unknown = sorted(set(given) - set(chosen.options))
@@ -51,6 +52,21 @@ def open_source(
             f"options are: {known}."
         )
     return chosen.open(path, image_column, **given)
+
+
+def _paths(path: Any) -> SourcePath | list[SourcePath]:
+    """Return one path, or several as a list.
+
+    Raises:
+        SettingsError: If one is none.
+    """
+    if isinstance(path, str | os.PathLike):
+        return path
+    paths = list(path) if isinstance(path, Iterable) else [path]
+    others = [one for one in paths if not isinstance(one, str | os.PathLike)]
+    if others:
+        raise SettingsError(f"{others[0]!r:.100} is no path: expected one, a URL, or several.")
+    return paths
 
 
 def _named(name: str) -> Format:
