@@ -146,6 +146,18 @@ def test_without_a_step_waiting_is_no_fault():
     assert "No step was given" in str(diagnosis)
 
 
+@pytest.mark.parametrize(
+    ("length", "verdict"), [(8, "Epochs are too short"), (400, "give it more seconds")]
+)
+def test_too_little_to_judge_waiting_is_said_with_its_reason(length, verdict):
+    loader = FastLoader(Stored(length, 1e-3), 8, num_workers=2, workers="threads")
+
+    diagnosis = diagnose(loader, step=sleeping(0.1), seconds=0.2)
+
+    assert diagnosis.measurement.stats.wait_share is None
+    assert verdict in str(diagnosis)
+
+
 def test_the_slowest_samples_are_named():
     loader = FastLoader(Uneven(64, 2e-4), 8, num_workers=0)
 

@@ -58,7 +58,7 @@ class Diagnosis:
 
     def __str__(self) -> str:
         """Return a verdict, the findings with their remedies, and the slowest samples."""
-        lines = [_verdict(self.evidence)]
+        lines = [_verdict(self.evidence, self.measurement)]
         for finding in self.findings:
             lines += [
                 f"{finding.cause}: {finding.text}",
@@ -222,13 +222,17 @@ def _copy_seconds(batch_bytes: float | None) -> float | None:
     return min(spent)
 
 
-def _verdict(evidence: Evidence) -> str:
+def _verdict(evidence: Evidence, measurement: Measurement) -> str:
     wait_share = evidence.wait_share
+    if not evidence.has_step:
+        return "No step was given, so waiting is not judged."
     if wait_share is None:
+        stats = measurement.stats
         return (
             "Epochs are too short to judge waiting."
-            if evidence.has_step
-            else "No step was given, so waiting is not judged."
+            if stats.num_epochs > 1
+            else f"Too few batches came in the time to judge waiting ({stats.num_batches}): "
+            "give it more seconds."
         )
     judged = (
         "loading keeps up"
