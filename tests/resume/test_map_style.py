@@ -432,3 +432,32 @@ def test_a_batch_that_a_stage_has_lost_is_not_read_again(num_workers):
         resumed = FastLoader(Numbers(), 4, num_workers=num_workers)
         resumed.load_state_dict(state)
         assert torch.equal(next(iter(resumed)), expected)
+
+
+class Interrupted(Numbers):
+    """Samples, one of which is interrupted as by Ctrl-C when it is read first."""
+
+    was_interrupted = False
+
+    def __getitem__(self, index):
+        if index == 6 and not self.was_interrupted:
+            self.was_interrupted = True
+            raise KeyboardInterrupt
+        return super().__getitem__(index)
+
+
+def test_a_batch_that_was_interrupted_comes_with_the_next_call():
+    loader = FastLoader(Interrupted(), 4, num_workers=0)
+    iterator = iter(loader)
+    first = next(iterator)
+
+    with pytest.raises(KeyboardInterrupt):
+        next(iterator)
+    state = loader.state_dict()
+    rest = list(iterator)
+
+    resumed = FastLoader(Numbers(), 4, num_workers=0)
+    resumed.load_state_dict(state)
+    expected = list(FastLoader(Numbers(), 4, num_workers=0))
+    assert torch.equal(torch.cat([first, *rest]), torch.cat(expected))
+    assert torch.equal(torch.cat(list(resumed)), torch.cat(expected[1:]))

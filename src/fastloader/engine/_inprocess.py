@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Iterator
 from functools import cached_property, partial
+from itertools import chain
 from typing import Any, TypeVar
 
 from torch.utils.data import default_collate
@@ -204,23 +205,29 @@ class InProcessRun(OnDemand):
 
         Raises:
             StopIteration: At the end of the pass.
+            KeyboardInterrupt: At Ctrl-C; the next call makes that batch anew.
         """
         while True:
             drawn = next(self.order)
-            has_batch = False
             try:
                 batch = self._maker.make(drawn.indices, drawn.number)
-                has_batch = True
+            except KeyboardInterrupt:
+                self.order = chain((drawn,), self.order)  # for who goes on
+                raise
             except AllSkippedError:
-                continue
-            finally:
-                point = self._maker.stream_point(drawn.number)
-                self._deliveries.append(
-                    Delivery(
-                        drawn.number, drawn.indices, 0, has_batch, drawn.sampler_state, point
-                    )
-                )
-            return batch
+                self._note(drawn, has_batch=False)
+            except BaseException:
+                self._note(drawn, has_batch=False)
+                raise
+            else:
+                self._note(drawn, has_batch=True)
+                return batch
+
+    def _note(self, drawn: Drawn, *, has_batch: bool) -> None:
+        point = self._maker.stream_point(drawn.number)
+        self._deliveries.append(
+            Delivery(drawn.number, drawn.indices, 0, has_batch, drawn.sampler_state, point)
+        )
 
     def hold(self) -> bool:
         """Return that nothing is under way: batches are begun when they are asked for."""
