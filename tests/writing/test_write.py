@@ -409,6 +409,16 @@ def test_memory_does_not_grow_with_the_number_of_images(tmp_path, ending, side, 
     assert int(output) * 1024 < 60e6  # of 190 MB of pixels more, at least
 
 
+@pytest.mark.parametrize("name", ["plate.well", "plate`s"])
+def test_names_that_lance_cannot_read_again_are_refused(tmp_path, name):
+    images = np.zeros((2, 3, 3), np.uint8)
+
+    with pytest.raises(SettingsError, match="Lance has no columns with a dot or backtick"):
+        write_images(images, tmp_path / "a.lance", columns={name: [1, 2]})
+
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize(
     ("sides", "num_columns"),
     [

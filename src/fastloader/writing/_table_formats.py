@@ -69,6 +69,11 @@ def _write_lance(
     path: Path, schema: pa.Schema, batches: Batches, compression: str | None
 ) -> None:
     del compression  # Lance chooses
+    # The first it refuses itself; columns with the second it writes, but cannot read.
+    if odd := [name for name in schema.names if set(name) & set(".`")]:
+        raise SettingsError(
+            f"Lance has no columns with a dot or backtick in their names: rename {odd}."
+        )
     lance = import_extra("lance", "lance", "Writing Lance")
     lance.write_dataset(pa.RecordBatchReader.from_batches(schema, batches), str(path))
 
