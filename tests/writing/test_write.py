@@ -409,6 +409,29 @@ def test_memory_does_not_grow_with_the_number_of_images(tmp_path, ending, side, 
     assert int(output) * 1024 < 60e6  # of 190 MB of pixels more, at least
 
 
+CONVERT_AGAIN = """
+import sys
+from fastloader import convert
+
+convert(sys.argv[1], sys.argv[2], rows_per_group=16)
+"""
+
+
+@pytest.mark.multiprocess
+@every_format
+def test_open_files_live_where_a_format_asks_for_batches_from_other_threads(tmp_path, ending):
+    skip_without_extra(ending)
+    images = [random_image((1, 1, 1, 5, 4), "uint8", seed) for seed in range(80)]
+    write_images(images, tmp_path / "a.arrow", axes="TCZYX")
+
+    # In a process of its own, which would end by a signal.
+    target = tmp_path / f"b.{ending}"
+    command = [sys.executable, "-c", CONVERT_AGAIN, str(tmp_path / "a.arrow"), str(target)]
+    subprocess.run(command, check=True)
+
+    assert_same(images, images_in(target))
+
+
 @pytest.mark.parametrize("name", ["plate.well", "plate`s"])
 def test_names_that_lance_cannot_read_again_are_refused(tmp_path, name):
     images = np.zeros((2, 3, 3), np.uint8)

@@ -1,6 +1,7 @@
 """Writes a stream of record batches as a table of any format."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -75,7 +76,8 @@ def _write_lance(
             f"Lance has no columns with a dot or backtick in their names: rename {odd}."
         )
     lance = import_extra("lance", "lance", "Writing Lance")
-    lance.write_dataset(pa.RecordBatchReader.from_batches(schema, batches), str(path))
+    with ThreadPoolExecutor(1) as pool:
+        lance.write_dataset(_made_in(pool, schema, batches), str(path))
 
 
 def _write_duckdb(
@@ -92,7 +94,30 @@ def _write_vortex(
 ) -> None:
     del compression  # Vortex chooses
     io = import_extra("vortex.io", "vortex", "Writing Vortex")
-    io.write(pa.RecordBatchReader.from_batches(schema, batches), str(path))
+    with ThreadPoolExecutor(1) as pool:
+        io.write(_made_in(pool, schema, batches), str(path))
+
+
+def _made_in(
+    pool: ThreadPoolExecutor, schema: pa.Schema, batches: Batches
+) -> pa.RecordBatchReader:
+    """Return a stream of batches that are made in a thread of Python, one when it is asked for.
+
+    Libraries ask from threads of their own, which are new to Python each time: all that code
+    keeps for its thread ends with each batch, and an open Arrow file ended the process then.
+
+    Args:
+        pool: Of one thread.
+        schema: Of the batches.
+        batches: Any number.
+    """
+    left = pool.submit(iter, batches).result()  # starts the thread, which a foreign one cannot
+
+    def hand_over() -> Iterator[pa.RecordBatch]:
+        while (batch := pool.submit(next, left, None).result()) is not None:
+            yield batch
+
+    return pa.RecordBatchReader.from_batches(schema, hand_over())
 
 
 def _format(
