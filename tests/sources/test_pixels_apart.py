@@ -12,6 +12,8 @@ from fastloader.engine._hazards import warn_of_hazards
 from fastloader.errors import ImageDataError, SourceError
 from fastloader.shm import ArrayWriter
 from fastloader.sources import _ipc, _table_source, open_source
+from fastloader.sources._flatbuffer import FlatTable
+from fastloader.sources._ipc_file import IpcFile
 from fastloader.sources._pixels_apart import ApartPixels
 from fastloader.sources._stored_buffer import StoredBuffer
 from tests.ome_arrow_tables import image_array, ome_arrow_value, random_image
@@ -229,6 +231,32 @@ def test_of_many_record_batches_few_are_decompressed_at_a_time(tmp_path):
 
     assert len(held) == 9
     assert max(held) < 2 * sizes[0]
+
+
+@compressions
+@pytest.mark.parametrize("length", [0, 1, 1 << 40])
+def test_columns_that_claim_another_length_are_a_documented_error(
+    tmp_path, compression, length
+):
+    images = [random_image((1, 2, 1, 3, 4), seed=row) for row in range(2)]
+    table = pa.table({"image": image_array([ome_arrow_value(image) for image in images])})
+    path = write(tmp_path / "a.arrow", table, compression)
+    content = path.read_bytes()
+    (header,) = IpcFile(path)._headers
+    first, count = FlatTable.root(header.header).table(2).vector(1, 16)
+    outcomes = []
+
+    for node in range(count):
+        damaged, at = bytearray(content), header.header_at + first + 16 * node
+        damaged[at : at + 8] = length.to_bytes(8, "little")
+        path.write_bytes(damaged)
+        try:
+            assert_same(images, read_images(open_source(path)))
+        except (SourceError, ImageDataError) as error:
+            outcomes.append(str(error))
+
+    assert outcomes
+    assert all("a.arrow" in message for message in outcomes)
 
 
 @compressions

@@ -237,12 +237,14 @@ class IpcFile:
         """
         images = self._read_images(number, column, is_kept)
         size, validity = self._headers[number].num_rows, images.buffers()[0]
-        if len(images) != size or (validity is not None and 8 * validity.size < size):
+        is_there = len(images) == size and (validity is None or 8 * validity.size >= size)
+        fields = images.flatten() if is_there else []
+        if not is_there or any(len(field) != size for field in fields):
             raise SourceError(
                 f"{self.path}, record batch {number}: expected {size} rows of "
                 f"{column!r}, but the file holds fewer."
             )
-        return dict(zip(images.type.names, images.flatten(), strict=True))
+        return dict(zip(images.type.names, fields, strict=True))
 
     def _kept(self, key: tuple[str, ...], make: Callable[[], T]) -> T:
         """Return views of a mapped file, which are made once for as many as are looked at."""

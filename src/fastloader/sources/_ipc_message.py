@@ -24,6 +24,8 @@ _BLOCK = struct.Struct("<qi4xq")
 _PAIR = struct.Struct("<qq")
 _MAX_ROWS_PER_BYTE = 10_000
 """Even of rows that are all alike, compressed: more is taken for damage."""
+_MAX_VALUES_PER_BYTE = 1 << 16
+"""Twice as many as zstd makes of zeros: Arrow would look at all that a damaged file claims."""
 _ALIGNMENT_BYTES = 8
 _RECORD_BATCH = 3  # its number among the kinds of messages
 _MAX_HEADER_BYTES = 64 << 20
@@ -211,6 +213,10 @@ def _header_of(
         if not 0 <= null_count <= length:  # Arrow would end the process
             raise HeaderError(
                 f"record batch {number} has {null_count} nulls of {length} values"
+            )
+        if length > _MAX_VALUES_PER_BYTE * (body_bytes + 1):
+            raise HeaderError(
+                f"record batch {number} has {length} values in {body_bytes} bytes"
             )
     buffers_at, num_buffers = batch.vector(2, _PAIR.size)
     compression = batch.table(3)
