@@ -3,9 +3,11 @@
 import datetime as dt
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import tifffile
 
+from fastloader.errors import SourceError
 from fastloader.sources import (
     ChannelDescription,
     ImageDescription,
@@ -13,6 +15,7 @@ from fastloader.sources import (
     TiffFolder,
     open_source,
 )
+from fastloader.sources._description import described_images
 from tests.image_files import random_pixels, set_ome, write_ome_zarr, write_tiff
 from tests.ome_arrow_tables import ome_arrow_value, random_image
 from tests.ome_arrow_tables import write_images as write
@@ -201,3 +204,10 @@ def test_interleaved_colours_are_named(tmp_path):
     (found,) = describe(open_source(path, rgb="interleaved"))
 
     assert [channel.name for channel in found.channels] == ["red", "green", "blue"]
+
+
+def test_metadata_with_two_fields_of_one_name_is_an_error_that_names_the_column():
+    twice = pa.StructArray.from_arrays([pa.array([1]), pa.array([2])], names=["id", "id"])
+
+    with pytest.raises(SourceError, match=r"cells\.vortex, column 'image': its metadata"):
+        described_images(twice, "cells.vortex, column 'image'")

@@ -5,6 +5,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from fastloader.errors import SourceError
+
 if TYPE_CHECKING:  # takes a while to import, and processes that decode images go without
     import pyarrow as pa
 
@@ -94,13 +96,21 @@ class ImageDescription:
         )
 
 
-def described_images(column: "pa.StructArray") -> Iterable[ImageDescription]:
+def described_images(column: "pa.StructArray", where: str) -> Iterable[ImageDescription]:
     """Return what the rows of a column say.
 
     Args:
         column: Images, of which no pixels are needed.
+        where: File and column, for error messages.
+
+    Raises:
+        SourceError: If it has texts that are none, or two fields of one name.
     """
-    return map(ImageDescription.of, column.to_pylist())
+    try:
+        values = column.to_pylist()
+    except ValueError as error:
+        raise SourceError(f"{where}: its metadata cannot be read ({error}).") from error
+    return map(ImageDescription.of, values)
 
 
 def described_fields(kind: "pa.StructType") -> list[str]:

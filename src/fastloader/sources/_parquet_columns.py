@@ -112,7 +112,7 @@ class ParquetColumns:
             kind = file.schema_arrow.field(image_column).type
             wanted = [f"{image_column}.{name}" for name in described_fields(kind)]
             for batch in file.iter_batches(_META_ROWS, columns=wanted, use_threads=False):
-                yield from described_images(batch.column(0))
+                yield from described_images(batch.column(0), self._file.path)
 
     def find_rows(self, condition: pc.Expression) -> Integers:
         """Return the numbers of the rows that meet a condition, ascending.

@@ -147,7 +147,7 @@ class TableSource:
         """
         fields = described_fields(self._table.schema.field(self._column).type)
         for _, column in self._batches(fields, None, _META_ROWS):
-            yield from described_images(column)
+            yield from described_images(column, self.where)
 
     def read_column(self, name: str) -> ColumnValues:
         """Return the values of a column that holds no images.
