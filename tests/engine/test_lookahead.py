@@ -3,7 +3,7 @@
 import pytest
 
 from fastloader.engine._depth import BATCHES_BETWEEN_LOOKS, MOST_TIMES, Depth
-from fastloader.engine._lookahead import DEEP_SHARE, Lookahead
+from fastloader.engine._lookahead import DEEP_BYTES, DEEP_SHARE, Lookahead
 
 TINY = (1e-4, 1e-4, 1000)
 SLOW = (0.01, 0.01, 1000)
@@ -52,8 +52,8 @@ def test_others_are_asked_for_one_by_one():
     assert not after([]).is_due(4, 4)
 
 
-def note_slow(lookahead, idle_share):
-    for _ in range(BATCHES_BETWEEN_LOOKS):
+def note_slow(lookahead, idle_share, *, num_batches=BATCHES_BETWEEN_LOOKS):
+    for _ in range(num_batches):
         lookahead.note_idle(idle_share * SLOW[0])
         lookahead.note_batch(*SLOW)
 
@@ -86,3 +86,22 @@ def test_what_is_made_further_ahead_takes_a_part_of_the_memory(affordable, limit
     lookahead = after([], budget_bytes=DEEP_SHARE * affordable << 20)
     note_slow(lookahead, 0.2)
     assert lookahead.limit(2, 1 << 20) == limit
+
+
+@pytest.mark.parametrize(("slots_each", "limit"), [(1, 4), (3, 6), (16, 16)])
+def test_large_batches_are_not_made_far_ahead_however_much_memory_there_is(slots_each, limit):
+    lookahead = after([])
+    for _ in range(2):
+        note_slow(lookahead, 0.2)
+
+    assert lookahead.limit(2, DEEP_BYTES // slots_each) == limit
+
+
+def test_what_batches_in_new_memory_took_says_nothing():
+    lookahead = after([])
+    for _ in range(4):
+        note_slow(lookahead, 0.9, num_batches=BATCHES_BETWEEN_LOOKS - 1)
+        lookahead.note_idle(1.0)
+        lookahead.note_batch(*SLOW, in_new_memory=True)
+
+    assert lookahead.limit(2, 1 << 20) == 4

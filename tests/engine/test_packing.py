@@ -199,6 +199,17 @@ def test_a_batch_larger_than_its_slot_is_measured():
     assert_same(batch, through_slot(batch, needed_bytes))
 
 
+def test_a_batch_that_was_to_be_made_in_a_slot_too_small_for_it_is_counted_once():
+    writer = SlotWriter(memoryview(bytearray(4096)))
+    batch = [writer.empty((count,), torch.float32).fill_(count) for count in (500, 2000, 3000)]
+
+    pack(batch, writer)
+
+    assert not writer.fits
+    assert writer.needed_bytes == 2048 + 8000 + 12_000
+    assert_same(batch, through_slot(batch, writer.needed_bytes))
+
+
 def test_views_of_one_tensor_stay_views_of_one_tensor():
     whole = torch.arange(2000.0)
 

@@ -29,6 +29,7 @@ from fastloader.engine import (
     WorkerPool,
     _member,
 )
+from fastloader.engine._lookahead import Lookahead
 from fastloader.errors import UnpicklableError, WorkerDiedError, WorkerTimeoutError
 from fastloader.machine._ranks import Ranks, read_ranks
 from fastloader.randomness._seeding import DrawScope
@@ -763,3 +764,32 @@ def test_large_batches_are_whole(open_pool):
         numbers = torch.arange(first, first + 40, dtype=torch.int32)
         assert (images == numbers[:, None, None, None]).all()
     assert batches[-1][1].tolist() == [1] * 40
+
+
+class LargeSamples:
+    def __len__(self):
+        return 64
+
+    def __getitem__(self, index):
+        return torch.full((1 << 18,), float(index))  # 1 MiB
+
+
+def test_slots_are_as_large_as_batches_and_each_is_new_to_a_worker_once(open_pool, monkeypatch):
+    news = []
+    note_batch = Lookahead.note_batch
+
+    def note(self, *costs, in_new_memory):
+        news.append(in_new_memory)
+        note_batch(self, *costs, in_new_memory=in_new_memory)
+
+    monkeypatch.setattr(Lookahead, "note_batch", note)
+    pool = open_pool(LargeSamples(), num_workers=1)
+
+    run = start(pool, in_fours(64))
+    for _ in range(16):
+        next(run)
+
+    batch_bytes = 4 << 20
+    assert batch_bytes <= pool.arena.slot_bytes < 1.1 * batch_bytes
+    assert news[0]
+    assert not any(news[8:])

@@ -117,6 +117,19 @@ def test_of_spare_slots_one_that_was_written_before_is_taken(arena):
     assert arena.lend(user=1) is known
 
 
+def test_a_slot_tells_whether_its_user_has_written_to_it_before(arena):
+    slots = [arena.lend(user=1) for _ in range(3)]
+    assert all(slot.is_new_to_user for slot in slots)
+    for slot in slots:
+        arena.give_back(slot)
+
+    again, taken = arena.lend(user=1), arena.lend(user=2)
+
+    assert {again, taken} < set(slots)
+    assert not again.is_new_to_user
+    assert taken.is_new_to_user
+
+
 def test_small_slots_go_when_larger_ones_are_needed(arena):
     arena.give_back(arena.lend())
 

@@ -11,15 +11,15 @@ class Depth:
     """Lets more batches be made ahead, where they take unlike times.
 
     Batches come in order. While one takes long the others go on with those after it, until as many
-    are under way as there may be: then they stand idle, though there is work.
+    are under way as there may be: then they stand idle, though there is work. A batch in memory that its
+    worker had not written to before takes several times as long as the next one there. That tells
+    nothing, for to make more ahead takes more such memory.
     """
 
     def __init__(self) -> None:
         self.times = 1
         """As many times as many as usual may be ahead."""
-        self._num_batches = 0
-        self._busy_seconds = 0.0
-        self._idle_seconds = 0.0
+        self._begin_look()
 
     def note_idle(self, worker_seconds: float) -> None:
         """Note for how long workers had no task, though there were more, while a batch was waited for.
@@ -29,13 +29,19 @@ class Depth:
         """
         self._idle_seconds += worker_seconds
 
-    def note_batch(self, busy_seconds: float) -> None:
-        """Note a batch, and the time that a worker spent on it."""
+    def note_batch(self, busy_seconds: float, *, in_new_memory: bool = False) -> None:
+        """Note a batch, the time that a worker spent on it, and whether it wrote there for the first time."""
+        if in_new_memory:
+            self._begin_look()
+            return
         self._busy_seconds += busy_seconds
         self._num_batches += 1
         if self._num_batches < BATCHES_BETWEEN_LOOKS:
             return
         if self._idle_seconds > IDLE_SHARE * self._busy_seconds:
             self.times = min(2 * self.times, MOST_TIMES)
+        self._begin_look()
+
+    def _begin_look(self) -> None:
         self._num_batches = 0
         self._busy_seconds = self._idle_seconds = 0.0

@@ -14,6 +14,7 @@ FEWEST_QUICK = 8
 MANY = 8
 FEWEST_TO_GROUP = 4
 DEEP_SHARE = 4  # of the memory that there is; deeper ones take no more than this part of it
+DEEP_BYTES = 128 << 20  # for each worker: what large batches gain costs more in new memory
 
 
 class Lookahead:
@@ -39,15 +40,22 @@ class Lookahead:
         self._was_told = False
         self._num_quick = 0  # lately
 
-    def note_batch(self, busy_seconds: float, cpu_seconds: float, size_bytes: int) -> None:
-        """Note what a batch has cost, and its size."""
+    def note_batch(
+        self,
+        busy_seconds: float,
+        cpu_seconds: float,
+        size_bytes: int,
+        *,
+        in_new_memory: bool = False,
+    ) -> None:
+        """Note what a batch has cost, its size, and whether its worker wrote there for the first time."""
         is_quick = (
             cpu_seconds < QUICK_CPU_SECONDS
             and busy_seconds < QUICK_SECONDS
             and size_bytes <= TINY_BYTES
         )
         if self._depth is not None:
-            self._depth.note_batch(busy_seconds)
+            self._depth.note_batch(busy_seconds, in_new_memory=in_new_memory)
         # One that was disturbed changes nothing, two in a row do.
         lately = self._num_quick + 1 if is_quick else self._num_quick // 2
         self._num_quick = min(lately, 2 * FEWEST_QUICK)
@@ -93,7 +101,8 @@ class Lookahead:
         affordable = self.affordable(slot_bytes)
         if affordable >= wanted:
             deeper = wanted if self._depth is None else self._depth.times * wanted
-            return max(wanted, min(deeper, affordable // DEEP_SHARE))
+            deepest_bytes = min(self._budget_bytes // DEEP_SHARE, DEEP_BYTES * num_workers)
+            return max(wanted, min(deeper, deepest_bytes // slot_bytes))
         if affordable < num_workers and not self._was_told:
             self._was_told = True
             warnings.warn(

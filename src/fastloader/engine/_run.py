@@ -162,7 +162,7 @@ class PoolRun:
             reply = pending.reply
             if reply is not None and reply.kind is ReplyKind.BATCH:
                 self._deliver(pending, has_batch=True)
-                self._count(pending.worker, reply)
+                self._count(pending, reply)
                 return [self._open(pending.slot, reply)]
             self._pool.arena.give_back(pending.slot)
             if (
@@ -215,14 +215,17 @@ class PoolRun:
             return None
         return self._tasks.pending.pop(first.task.number)
 
-    def _count(self, worker: int, reply: Reply) -> None:
+    def _count(self, pending: Pending, reply: Reply) -> None:
         counters = self.counters
         counters.num_batches += 1
         counters.num_bytes += reply.needed_bytes
-        counters.made_batches[worker] += 1
+        counters.made_batches[pending.worker] += 1
         self._team.note_batch(reply.busy_seconds, reply.cpu_seconds)
         self._tasks.lookahead.note_batch(
-            reply.busy_seconds, reply.cpu_seconds, reply.needed_bytes
+            reply.busy_seconds,
+            reply.cpu_seconds,
+            reply.needed_bytes,
+            in_new_memory=pending.slot.is_new_to_user,
         )
 
     # Receiving

@@ -70,6 +70,9 @@ class SlotWriter:
         self.address = 0 if slot is None else _address_of(slot)
         self.needed_bytes = 0
         self._placed: dict[tuple[int, int], int] = {}
+        self._counted: set[tuple[int, int]] = (
+            set()
+        )  # memory that found no room, by address and size
         self._made: list[_Made] = []  # in their order
         self._by_identity: dict[int, _Made] | None = None  # what they hold keeps that theirs
         self._sent: list[_Made] = []  # as they were made
@@ -80,6 +83,7 @@ class SlotWriter:
         """Begin another batch in the slot, over the last one."""
         self.needed_bytes = 0
         self._placed.clear()
+        self._counted.clear()
         self._by_identity = None
         self._earlier, self._made, self._sent = self._sent, [], []
 
@@ -94,8 +98,8 @@ class SlotWriter:
         self.needed_bytes = offset + size_bytes
         return offset if self.needed_bytes <= self._size_bytes else None
 
-    def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor | None:
-        """Return an uninitialised tensor in the slot, or None where there is no room."""
+    def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+        """Return an uninitialised tensor in the slot, or elsewhere where there is no room."""
         place = len(self._made)
         if place < len(self._earlier):
             # Batches are alike: a tensor that nobody has kept serves once more.
@@ -115,7 +119,10 @@ class SlotWriter:
         before_bytes = self.needed_bytes
         offset = self.allocate(count * dtype.itemsize)
         if offset is None:
-            return None
+            tensor = torch.empty(shape, dtype=dtype, device="cpu")
+            # To count it again when it is packed would make slots twice as large as batches.
+            self._counted.add((tensor.data_ptr(), tensor.nbytes))
+            return tensor
         tensor = tensor_over(self._slot, offset, dtype, shape)
         self._made.append(_Made(tensor, self.address, offset, before_bytes, self.needed_bytes))
         return tensor
@@ -182,6 +189,8 @@ class SlotWriter:
         """
         if self.address <= address < self.address + self._size_bytes:
             return address - self.address
+        if (address, size_bytes) in self._counted:
+            return None
         known = self._placed.get((address, size_bytes))
         if known is not None:
             return known

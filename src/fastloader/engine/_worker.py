@@ -364,10 +364,7 @@ class _Worker:
             self._answer(ReplyKind.SKIPPED, task, pickle.dumps(skipped))
 
     def _allocate(self, shape: Any, dtype: torch.dtype) -> torch.Tensor:
-        inside = self._writer.empty(tuple(shape), dtype)
-        if inside is not None:
-            return inside
-        return torch.empty(tuple(shape), dtype=dtype, device="cpu")
+        return self._writer.empty(tuple(shape), dtype)
 
 
 def _seed_torch(seed: int) -> None:

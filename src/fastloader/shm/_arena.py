@@ -65,7 +65,7 @@ class _Extent:
 class Slot:
     """A part of the arena in this process; holds one batch at a time."""
 
-    __slots__ = ("_extent", "place", "user", "users", "was_leased")
+    __slots__ = ("_extent", "is_new_to_user", "place", "user", "users", "was_leased")
 
     def __init__(self, extent: _Extent, place: SlotPlace) -> None:
         self._extent = extent
@@ -74,6 +74,8 @@ class Slot:
         """Who writes to it, by a number of the owner's choice."""
         self.users: set[int] = set()
         """All who have written to it."""
+        self.is_new_to_user = True
+        """Whether its user had not written to it before it was lent: that takes far longer."""
         self.was_leased = False
 
     def buffer(self) -> Lease:
@@ -164,6 +166,7 @@ class Arena:
             self.num_slots += 1
             slot = self._unused.pop()
         slot.user = user
+        slot.is_new_to_user = user not in slot.users
         slot.users.add(user)
         return slot
 
