@@ -109,6 +109,31 @@ def test_what_interrupts_the_look_for_more_loses_no_batch(pinned_by, num_before)
     assert found == list(range(6))
 
 
+def test_an_error_of_the_source_comes_after_the_batches_before_it_and_the_rest_after_it(
+    pinned_by,
+):
+    class Failing(Source):
+        has_failed = False
+
+        def next_if_ready(self):
+            if self.numbers and self.numbers[0] == 3 and not self.has_failed:
+                self.has_failed = True
+                raise error
+            return super().next_if_ready()
+
+    error = ValueError("unreadable")
+    stream = PinnedStream(Failing(6))
+
+    found = [next(stream).item() for _ in range(3)]
+    with pytest.raises(ValueError, match="unreadable") as raised:
+        next(stream)
+    rest = [next(stream).item() for _ in range(3)]
+    stream.close()
+
+    assert raised.value is error
+    assert (found, rest) == ([0, 1, 2], [3, 4, 5])
+
+
 def test_a_batch_that_cannot_be_pinned_is_lost_and_the_rest_comes_after_it(
     pinned_by, monkeypatch
 ):

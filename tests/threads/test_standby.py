@@ -50,30 +50,44 @@ def test_what_is_given_back_late_is_ended(keeper, no_leaks):
     no_leaks()
 
 
-def test_another_number_of_threads_is_followed(keeper):
-    before = torch.get_num_threads()
+@pytest.fixture
+def say_num_threads(monkeypatch):
+    """Let torch say that it has another number of threads.
+
+    Really to set it would leave a pool of as many in torch, which each process that is forked
+    afterwards starts anew.
+    """
+
+    count = torch.get_num_threads
+
+    def say(number):
+        def told():
+            count()  # its first call in a thread sets that thread's number in OpenMP
+            return number
+
+        monkeypatch.setattr(torch, "get_num_threads", told)
+
+    return say
+
+
+def test_another_number_of_threads_is_followed(keeper, say_num_threads):
+    other = torch.get_num_threads() + 2
     keeper.lend().give_back()
 
-    try:
-        torch.set_num_threads(before + 2)
-        standby = keeper.lend()
-    finally:
-        torch.set_num_threads(before)
+    say_num_threads(other)
+    standby = keeper.lend()
 
-    assert standby.num_threads == before + 2
+    assert standby.num_threads == other
     standby.give_back()
 
 
-def test_torch_leaves_cores_to_the_loop_in_that_thread_alone(keeper):
-    before = torch.get_num_threads()
+def test_torch_leaves_cores_to_the_loop_in_that_thread_alone(keeper, say_num_threads):
+    count = torch.get_num_threads
+    before = count()
 
-    try:
-        torch.set_num_threads(8)
-        standby = keeper.lend()
-        within = standby.executor.submit(torch.get_num_threads).result()
-        beside = torch.get_num_threads()
-    finally:
-        torch.set_num_threads(before)
+    say_num_threads(8)
+    standby = keeper.lend()
+    within = standby.executor.submit(count).result()
 
-    assert (within, beside) == (6, 8)
+    assert (within, count()) == (6, before)
     standby.give_back()
