@@ -713,12 +713,34 @@ class NumThreads:
         )
 
 
+def count_threads_of_torch_alone():
+    """Count those of a forked process that has told torch to use one, and nothing else.
+
+    torch starts its own pool anew there, with as many as this process has ever set first.
+    """
+    context = multiprocessing.get_context("fork")
+    numbers = context.SimpleQueue()
+
+    def count():
+        torch.set_num_threads(1)
+        numbers.put(psutil.Process().num_threads())
+
+    process = context.Process(target=count)
+    process.start()
+    process.join()
+    number = numbers.get()
+    numbers.close()
+    process.close()
+    return number
+
+
 def test_a_forked_worker_computes_in_one_thread_and_starts_no_other(open_pool):
     np.ones((300, 300)) @ np.ones((300, 300))  # by threads, which do not live on in a fork
 
     [[torchs, most, alive, product]] = batches_of(start(open_pool(NumThreads()), in_fours(4)))
 
-    assert torchs.tolist() == most.tolist() == alive.tolist() == [1] * 4
+    assert torchs.tolist() == most.tolist() == [1] * 4
+    assert alive.tolist() == [count_threads_of_torch_alone()] * 4
     assert product.tolist() == [300.0] * 4
 
 
