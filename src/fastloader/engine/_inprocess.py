@@ -30,6 +30,7 @@ from fastloader.streams._on_demand import OnDemand
 from fastloader.streams._queue_state import QueueState
 from fastloader.tensors._buffers import Allocator, allocating_with
 from fastloader.threads._crew import Crew, working_with
+from fastloader.threads._held_interrupts import held_interrupts
 from fastloader.typing import Batch
 
 __all__ = ["BatchMaker", "InProcessRun"]
@@ -207,6 +208,7 @@ class InProcessRun(OnDemand):
             StopIteration: At the end of the pass.
             KeyboardInterrupt: At Ctrl-C; the next call makes that batch anew.
         """
+        held_interrupts.let_through()  # code of the user's follows, which may take its time
         while True:
             drawn = next(self.order)
             try:

@@ -31,6 +31,7 @@ from fastloader.engine._staffing import Staffing
 from fastloader.engine._worker import RUN_BYTES
 from fastloader.machine._busy_clock import read_queued
 from fastloader.shm._arena import Arena, ArenaView, Slot
+from fastloader.threads._held_interrupts import held_interrupts
 
 if TYPE_CHECKING:
     from fastloader.engine._head_start import HeadStart
@@ -188,7 +189,11 @@ class WorkerPool:
         """
         self._check_owner()
         events: list[Event] = []
-        for key, _ in self._selector.select(timeout_seconds):
+        if timeout_seconds != 0:
+            held_interrupts.let_through()
+        ready = self._selector.select(timeout_seconds)
+        held_interrupts.hold()
+        for key, _ in ready:
             role, member = key.data
             if role == "replies":
                 events.extend(self._received(member))

@@ -26,6 +26,7 @@ from fastloader.errors import WorkerDiedError
 from fastloader.sampling._drawn import Drawn
 from fastloader.shm._arena import Slot
 from fastloader.streams._queue_state import QueueState
+from fastloader.threads._held_interrupts import held_interrupts
 from fastloader.typing import Batch
 
 __all__ = ["PoolRun"]
@@ -157,6 +158,7 @@ class PoolRun:
         return len(pending) - unanswered.total() + sum(unread)
 
     def _open_next(self) -> list[Batch]:
+        held_interrupts.hold()
         while (pending := self._next_arrived()) is not None:
             self._tasks.submit()
             reply = pending.reply

@@ -17,6 +17,7 @@ from fastloader.engine._turns import Turns
 from fastloader.engine._wording import name_samples
 from fastloader.sampling._drawn import Drawn
 from fastloader.streams._queue_state import QueueState
+from fastloader.threads._held_interrupts import held_interrupts
 from fastloader.typing import Batch
 
 __all__ = ["ThreadOptions", "ThreadRun"]
@@ -121,6 +122,7 @@ class ThreadRun:
             self._arrival.notify()
 
     def _open_next(self) -> list[Batch]:
+        held_interrupts.hold()
         while (job := self._next_done()) is not None:
             if job.worker is not None:
                 self._turns.finish(job.worker)
@@ -197,6 +199,7 @@ class ThreadRun:
     def _wait(self) -> None:
         options = self._options
         patience = Patience(options.timeout_seconds, options.stall_seconds, self._whereabouts)
+        held_interrupts.let_through()
         with self._arrival:
             while not self._arrived and not self._workers.unstarted:
                 if not self._arrival.wait(patience.seconds_left):

@@ -17,6 +17,7 @@ from fastloader.sampling._drawn import DrawnBatches
 from fastloader.stages import BatchStream, LostBatchError
 from fastloader.stats import PassTally
 from fastloader.streams._false_end import false_end
+from fastloader.threads._held_interrupts import held_interrupts
 from fastloader.typing import Batch
 
 __all__ = ["LoaderIterator"]
@@ -77,6 +78,9 @@ class LoaderIterator(BaseIterator):
         self._renew: Callable[[Callable[[], None]], LoaderIterator | None] | None = renew
         self._num_yielded = 0
         self._is_closed = False
+        # What was taken from the stream, and what is to be given, if Ctrl-C came in between.
+        self._taken: list[Batch] = []
+        self._given: list[Batch] = []
         self._taking = RLock()  # a transform may end the pass it is called in
 
     @not_compiled
@@ -85,41 +89,59 @@ class LoaderIterator(BaseIterator):
 
         Raises:
             StopIteration: At the end of the epoch.
+            KeyboardInterrupt: At Ctrl-C; the next call gives the batch that this one had taken.
             WorkerDiedError: If a worker process ended by itself.
             WorkerTimeoutError: If no batch came within `timeout`.
             OSError: As the dataset raises it, or if no more files can be opened.
         """
         with self._taking:
-            if self._is_closed:
-                raise StopIteration
-            if self._renew is not None:
-                self._renew_once(self._renew)
-            started = perf_counter()
+            held_interrupts.begin()
             try:
-                batch = next(self._stream)
-            except LostBatchError as lost:
-                self._advance(to_end=False)
-                raise lost.reason from (lost.reason.__cause__ or lost.reason.__context__)
-            except BaseException as error:
-                self._note_failure(error, started)
-                raise
-            indices = self._advance(to_end=False)
-            # As PassTally.note does it, without the call; here and below.
-            tally = self._tally
-            if self._count is not None:
-                num_samples = self._count(indices, batch)
-                if num_samples != tally.usual_samples:
-                    tally.note_unusual(num_samples)
-            self._num_yielded += 1
-            if self._reported_length is not None and self._num_yielded > self._reported_length:
-                self._warn_of_length(self._reported_length)
-            if self._transform is not None:
-                batch = self._transformed(batch, self._transform)
-            ended = tally.last_ended = perf_counter()
-            tally.waits.append(ended - started)
-            if ended > tally.next_look:
-                tally.look(batch)
-            return batch
+                if not self._given:
+                    self._given.append(self._next())
+            finally:
+                held_interrupts.end()
+            return self._given.pop()
+
+    def _next(self) -> Batch:
+        if self._is_closed:
+            raise StopIteration
+        if self._renew is not None:
+            self._renew_once(self._renew)
+        started = perf_counter()
+        self._take(started)
+        batch = self._taken.pop()
+        indices = self._advance(to_end=False)
+        # As PassTally.note does it, without the call; here and below.
+        tally = self._tally
+        if self._count is not None:
+            num_samples = self._count(indices, batch)
+            if num_samples != tally.usual_samples:
+                tally.note_unusual(num_samples)
+        self._num_yielded += 1
+        if self._reported_length is not None and self._num_yielded > self._reported_length:
+            self._warn_of_length(self._reported_length)
+        if self._transform is not None:
+            batch = self._transformed(batch, self._transform)
+        ended = tally.last_ended = perf_counter()
+        tally.waits.append(ended - started)
+        if ended > tally.next_look:
+            tally.look(batch)
+        return batch
+
+    def _take(self, started: float) -> None:
+        """Have the next batch of the stream lie ready, which does not count as given yet."""
+        try:
+            if not self._taken:
+                self._taken.append(next(self._stream))
+            if held_interrupts.has_any:
+                held_interrupts.let_through()
+        except LostBatchError as lost:
+            self._advance(to_end=False)
+            raise lost.reason from (lost.reason.__cause__ or lost.reason.__context__)
+        except BaseException as error:
+            self._note_failure(error, started)
+            raise
 
     def _note_failure(self, error: BaseException, started: float) -> None:
         """Do what follows from the end of the stream, or an error of it."""
@@ -169,6 +191,8 @@ class LoaderIterator(BaseIterator):
         if self._is_closed:
             return
         self._is_closed = True
+        self._taken.clear()
+        self._given.clear()
         self._stream.close()
         self._tally.close()
         self._on_end(is_healthy)
