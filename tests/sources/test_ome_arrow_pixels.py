@@ -4,6 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from fastloader.errors import ImageDataError
 from fastloader.sources._ome_arrow_layout import ColumnLayout
 from fastloader.sources._ome_arrow_pixels import PixelWriter
 from fastloader.sources._ome_arrow_table import ImageTableReader
@@ -87,6 +88,38 @@ def test_a_chunked_column_gives_its_rows_in_order():
     actual = extract([array[5:8], array[0:0], array[1:4], array[4:5]])
 
     assert_images([5, 6, 7, 1, 2, 3, 4], actual)
+
+
+@pytest.mark.parametrize("channels", [[0, 1, 2], [2, 1, 0], [1, 2, 0]])
+def test_chunks_are_read_in_whatever_order_they_are_stored(channels):
+    image = random_image((1, 3, 1, 4, 5), seed=1)
+    value = ome_arrow_value(image)
+    value["chunks"] = [value["chunks"][channel] for channel in channels]
+    np.testing.assert_array_equal(extract([image_array([value, value])])[1], image)
+
+
+@pytest.mark.parametrize("channels", [[0, 0, 1], [2, 0, 2], [1, 0, 0], [1, 2, 1]])
+def test_chunks_that_overlap_are_refused_in_whatever_order_they_are_stored(channels):
+    sound = ome_arrow_value(random_image((1, 3, 1, 4, 5), seed=1))
+    damaged = {**sound, "chunks": [sound["chunks"][channel] for channel in channels]}
+    with pytest.raises(ImageDataError, match="row 1: its chunks or planes overlap"):
+        extract([image_array([sound, damaged])])
+
+
+@pytest.mark.parametrize("kind", [pa.bool_(), pa.int8(), pa.uint64(), pa.float32()])
+def test_places_are_read_from_numbers_of_every_kind(kind):
+    image = random_image((1, 2, 1, 4, 5), seed=1)
+    chunks = image_array([ome_arrow_value(image)] * 2).field("chunks")
+    structs = chunks.values
+    fields = [
+        structs.field(one.name).cast(kind) if one.name == "c" else structs.field(one.name)
+        for one in structs.type
+    ]
+    changed = pa.StructArray.from_arrays(fields, names=[one.name for one in structs.type])
+    meta = image_array([ome_arrow_value(image)] * 2).field("pixels_meta")
+    lists = pa.ListArray.from_arrays(chunks.offsets, changed)
+    column = pa.StructArray.from_arrays([meta, lists], names=["pixels_meta", "chunks"])
+    np.testing.assert_array_equal(extract([column])[1], image)
 
 
 def test_null_lists_that_have_a_length_are_passed_over():

@@ -228,9 +228,10 @@ class ImageStore:
             cache.require(positions, self._decode)
             cache.images.gather(positions, out, scale)
             return
-        unique, first, inverse = np.unique(
-            np.asarray(positions), return_index=True, return_inverse=True
-        )
+        unique = np.asarray(positions)
+        first = inverse = np.zeros(1, np.int64)
+        if len(unique) != 1:  # one sample must not pay for sorting
+            unique, first, inverse = np.unique(unique, return_index=True, return_inverse=True)
         if not self._read_into(unique, first, out, scale):
             self._read(unique).gather(inverse.tolist(), out, scale)
             return

@@ -10,6 +10,7 @@ import pyarrow as pa
 __all__ = [
     "binary_bounds",
     "decoded",
+    "fits_int64",
     "has_structs",
     "integer_values",
     "list_bounds",
@@ -46,6 +47,11 @@ _FIT_INT64 = {
 def numpy_dtype(arrow_type: pa.DataType) -> np.dtype[Any] | None:
     """Return the dtype of an Arrow type of numbers or truth values, or None for another type."""
     return _NUMBER_TYPES.get(arrow_type)
+
+
+def fits_int64(arrow_type: pa.DataType) -> bool:
+    """Return whether values are numbers or truth values that int64 holds, all of them."""
+    return arrow_type in _FIT_INT64
 
 
 def decoded(array: pa.Array) -> pa.Array:
@@ -209,6 +215,8 @@ def number_values(array: pa.Array) -> npt.NDArray[np.generic]:
     Truth values are bits in Arrow and bytes in NumPy: they are copied.
     """
     dtype: np.dtype[np.generic] = _NUMBER_TYPES[array.type]
+    if len(array) and not array.null_count and dtype.kind != "b":
+        return np.from_dlpack(array)  # a third of the time of what follows
     content = array.buffers()[1]
     if content is None:
         return np.zeros(len(array), dtype)
@@ -227,7 +235,7 @@ def integer_values(array: pa.Array) -> Integers:
     Raises:
         pyarrow.ArrowInvalid: If a value is not a whole number within int64.
     """
-    if array.type not in _FIT_INT64:
+    if not fits_int64(array.type):
         array = array.cast(pa.int64())  # checks each value; too slow to be done always
     values = number_values(array).astype(np.int64)
     return np.where(valid_mask(array), values, 0) if array.null_count else values
@@ -240,7 +248,9 @@ def text_codes(array: pa.Array) -> tuple[Integers, list[str]]:
             return np.full(len(array), -1, np.int64), []
         array = array.dictionary_encode()
     indices = array.indices
-    codes = np.where(valid_mask(indices), integer_values(indices), -1)
+    codes = integer_values(indices)
+    if indices.null_count:
+        codes = np.where(valid_mask(indices), codes, -1)
     return codes, [str(text) for text in array.dictionary]
 
 

@@ -1,5 +1,6 @@
 """Chunks and planes as one thing: boxes of pixels with a place in an image, checked."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -7,7 +8,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from fastloader.sources._arrow_buffers import decoded, integer_values, list_bounds, valid_mask
+from fastloader.sources._arrow_buffers import (
+    decoded,
+    fits_int64,
+    integer_values,
+    list_bounds,
+    number_values,
+    valid_mask,
+)
 from fastloader.sources._ome_arrow_layout import CHUNK_PLACE, PLANE_PLACE
 
 __all__ = ["PieceError", "Pieces", "box", "check_cover", "find_pieces", "first_pixels"]
@@ -38,16 +46,17 @@ class Pieces:
     origin: Integers
     """First t, c, z, y, x of each piece, shape ``(5, P)``."""
     size: Integers
-    """Extent along z, y, x of each piece, shape ``(3, P)``."""
+    """Extent along t, c, z, y, x of each piece, 1 along the first two, shape ``(5, P)``."""
+    whole: Integers
+    """T, C, Z, Y, X of each piece's image, shape ``(5, P)``."""
+    first: Integers
+    """Position of each piece's first pixel in its image, in C order, shape ``(P,)``."""
+    num_pixels: Integers
+    """Pixels of each piece, shape ``(P,)``."""
     structs: pa.StructArray
     """The chunks or planes; may hold more than these pieces."""
-    struct: Integers
-    """Position of each piece in `structs`, shape ``(P,)``."""
-
-    @property
-    def num_pixels(self) -> Integers:
-        """Pixels of each piece, shape ``(P,)``."""
-        return np.asarray(self.size.prod(axis=0))
+    struct: Integers | slice
+    """Position of each piece in `structs`, shape ``(P,)``; a slice if these are all, in order."""
 
 
 def find_pieces(
@@ -69,29 +78,37 @@ def find_pieces(
     start, stop = start[images], stop[images]
     counts = stop - start
     image = np.repeat(images, counts)
-    before = np.cumsum(counts) - counts
-    struct = np.arange(len(image)) + np.repeat(start - before, counts)
-    if len(struct):  # a slice of a large table must not pay for all of it
-        first = int(struct.min())
-        structs = structs.slice(first, int(struct.max()) + 1 - first)
-        struct = struct - first
+    # A slice of a large table must not pay for all of it.
+    struct: Integers | slice = slice(None)
+    is_one = bool((start[1:] == stop[:-1]).all())  # as of one image: needs no positions
+    if is_one and 0 < len(image) <= len(structs) - start[0]:
+        structs = structs.slice(int(start[0]), len(image))
+    elif len(image):
+        before = np.cumsum(counts) - counts
+        places = np.arange(len(image)) + np.repeat(start - before, counts)
+        lowest = int(places.min())
+        structs = structs.slice(lowest, int(places.max()) + 1 - lowest)
+        struct = places - lowest
+    else:
+        structs = structs.slice(0, 0)
     if structs.null_count:
         _refuse(~valid_mask(structs)[struct], image, f"one of its {name} is null")
-    fields = CHUNK_PLACE if name == "chunks" else PLANE_PLACE
-    place = np.empty((len(fields), len(image)), np.int64)
-    for at, field in enumerate(fields):
-        place[at] = _numbers(structs, field, struct, image)
+    place = np.ones((10, len(image)), np.int64)
+    origin, size = place[:5], place[5:]
+    whole = shapes[image].T
     if name == "planes":
-        whole = shapes[image].T
-        origin = np.concatenate([place, np.zeros((2, len(image)), np.int64)])
-        size = np.stack([np.ones(len(image), np.int64), whole[3], whole[4]])
+        _read_numbers(structs, PLANE_PLACE, struct, image, origin)
+        origin[3:] = 0
+        size[3:] = whole[3:]
     else:
-        origin, size = place[:5], place[5:]
-        origin[4] *= samples
-        size[2] *= samples
-    pieces = Pieces(image, origin, size, structs, struct)
-    _check_inside(pieces, shapes, name)
-    return pieces
+        _read_numbers(structs, CHUNK_PLACE[:5], struct, image, origin)
+        _read_numbers(structs, CHUNK_PLACE[5:], struct, image, size[2:])
+        if samples != 1:
+            origin[4] *= samples
+            size[4] *= samples
+    _check_inside(image, origin, size, whole, name)
+    first, num_pixels = first_pixels(origin, whole), size[2] * size[3] * size[4]
+    return Pieces(image, origin, size, whole, first, num_pixels, structs, struct)
 
 
 def check_cover(pieces: Pieces, shapes: Integers, images: Integers) -> npt.NDArray[np.bool_]:
@@ -114,14 +131,17 @@ def check_cover(pieces: Pieces, shapes: Integers, images: Integers) -> npt.NDArr
     np.add.at(found, pieces.image, pieces.num_pixels)
     wrong = found[images] != expected[images]
     _refuse(wrong, images, "its chunks or planes do not add up to its size")
-    whole = shapes[pieces.image].T
-    is_run = (pieces.size[2] == whole[4]) & (
-        (pieces.size[1] == whole[3]) | (pieces.size[0] == 1)
+    whole = pieces.whole
+    is_run: npt.NDArray[np.bool_] = (pieces.size[4] == whole[4]) & (
+        (pieces.size[3] == whole[3]) | (pieces.size[2] == 1)
     )
+    if is_run.all():
+        _check_runs(pieces, is_run)
+        return is_run
     has_tiles = np.zeros(len(shapes), np.bool_)
     has_tiles[pieces.image[~is_run]] = True
     is_run = ~has_tiles[pieces.image]
-    _check_runs(pieces, is_run, whole)
+    _check_runs(pieces, is_run)
     for image in np.flatnonzero(has_tiles).tolist():
         _check_tiles(pieces, image, shapes[image])
     return is_run
@@ -140,10 +160,30 @@ def first_pixels(origin: Integers, whole: Integers) -> Integers:
     return np.asarray(position)
 
 
-def _numbers(
-    structs: pa.StructArray, field: str, struct: Integers, image: Integers
+def _read_numbers(
+    structs: pa.StructArray,
+    fields: Sequence[str],
+    struct: Integers | slice,
+    image: Integers,
+    out: Integers,
+) -> None:
+    """Write fields of pieces to the rows of an array.
+
+    Raises:
+        PieceError: If one is null or no whole number.
+    """
+    for at, field in enumerate(fields):
+        array = structs.field(field)
+        if array.null_count or not fits_int64(array.type):
+            out[at] = _checked_numbers(array, field, struct, image)
+        else:
+            out[at] = number_values(array)[struct]
+
+
+def _checked_numbers(
+    array: pa.Array, field: str, struct: Integers | slice, image: Integers
 ) -> Integers:
-    array = decoded(structs.field(field))
+    array = decoded(array)
     try:
         values = integer_values(array)
     except (pa.ArrowException, ValueError) as error:
@@ -156,30 +196,39 @@ def _numbers(
     return values[struct]
 
 
-def _check_inside(pieces: Pieces, shapes: Integers, name: str) -> None:
-    whole = shapes[pieces.image].T
-    outside = (pieces.origin < 0) | (pieces.origin >= whole)
-    outside[2:] |= (pieces.size < 1) | (pieces.size > whole[2:])
-    outside[2:] |= pieces.origin[2:] > whole[2:] - pieces.size  # sums could wrap around
+def _check_inside(
+    image: Integers, origin: Integers, size: Integers, whole: Integers, name: str
+) -> None:
+    outside = (origin < 0) | (size < 1)
+    outside |= origin > whole - size  # sums could wrap around
     if outside.any():
         at = int(np.argmax(outside.any(axis=0)))
         raise PieceError(
-            int(pieces.image[at]),
-            f"one of its {name} starts at t, c, z, y, x = {pieces.origin[:, at].tolist()} with "
-            f"size z, y, x = {pieces.size[:, at].tolist()}, which reaches out of the image of "
+            int(image[at]),
+            f"one of its {name} starts at t, c, z, y, x = {origin[:, at].tolist()} with "
+            f"size z, y, x = {size[2:, at].tolist()}, which reaches out of the image of "
             f"sizes T, C, Z, Y, X = {whole[:, at].tolist()}",
         )
 
 
-def _check_runs(pieces: Pieces, is_run: npt.NDArray[np.bool_], whole: Integers) -> None:
+def _check_runs(pieces: Pieces, is_run: npt.NDArray[np.bool_]) -> None:
     """Runs that add up to their image fill it if none starts before the last one ends."""
-    first = first_pixels(pieces.origin, whole)
-    order = np.lexsort((first, pieces.image))
+    image, first, last = pieces.image, pieces.first, pieces.first + pieces.num_pixels
+    if not _overlap(image, first, last).any():  # as stored, all in order: most are
+        return
+    order = np.lexsort((first, image))
     order = order[is_run[order]]
-    image, first = pieces.image[order], first[order]
-    last = first + pieces.num_pixels[order]
-    overlap = (image[1:] == image[:-1]) & (first[1:] < last[:-1])
-    _refuse(overlap, image[1:], "its chunks or planes overlap, so that others are missing")
+    image, first, last = image[order], first[order], last[order]
+    _refuse(
+        _overlap(image, first, last),
+        image[1:],
+        "its chunks or planes overlap, so that others are missing",
+    )
+
+
+def _overlap(image: Integers, first: Integers, last: Integers) -> npt.NDArray[np.bool_]:
+    """Return which pieces, but for the first, start before the one before them ends."""
+    return np.asarray((first[1:] < last[:-1]) & (image[1:] == image[:-1]))
 
 
 def _check_tiles(pieces: Pieces, image: int, shape: Integers) -> None:
@@ -198,7 +247,7 @@ def _check_tiles(pieces: Pieces, image: int, shape: Integers) -> None:
 def box(pieces: Pieces, at: int) -> tuple[int | slice, ...]:
     """Return the index of a piece's pixels in an array of its image."""
     t, c, *start = pieces.origin[:, at].tolist()
-    stops = pieces.size[:, at].tolist()
+    stops = pieces.size[2:, at].tolist()
     return (
         t,
         c,

@@ -115,7 +115,7 @@ class PixelWriter:
         Args:
             column: The image column of a record batch: chunks, planes or both.
             row_numbers: Row number of each of its values, ascending.
-            is_wanted: Which of them to write now; all if None.
+            is_wanted: Which of them to write now, all of them rows to write; all such if None.
             apart: Its pixels, if they are not in it.
 
         Returns:
@@ -125,8 +125,9 @@ class PixelWriter:
             ImageDataError: If the pixels of an image make no sense.
         """
         at = np.searchsorted(self._rows, row_numbers)
-        is_here = np.searchsorted(self._rows, row_numbers, "right") > at
-        images = np.flatnonzero(is_here if is_wanted is None else is_here & is_wanted)
+        if is_wanted is None:
+            is_wanted = np.searchsorted(self._rows, row_numbers, "right") > at
+        images = np.flatnonzero(is_wanted)
         if not len(images):
             return 0
         rows, offsets = self._rows[at[images]], self._offsets[at[images]]
@@ -167,9 +168,11 @@ class PixelWriter:
         else:
             stored = _list_pixels(pieces, batch.apart)
         is_run = check_cover(pieces, batch.shapes, images)
-        self._write_runs(batch, pieces, np.flatnonzero(is_run), stored, dtype)
-        for image in np.unique(pieces.image[~is_run]).tolist():
-            self._write_tiled(batch, pieces, image, stored, dtype)
+        runs = np.flatnonzero(is_run)
+        self._write_runs(batch, pieces, runs, stored, dtype)
+        if len(runs) < len(is_run):
+            for image in np.unique(pieces.image[~is_run]).tolist():
+                self._write_tiled(batch, pieces, image, stored, dtype)
 
     def _write_runs(
         self,
@@ -180,18 +183,18 @@ class PixelWriter:
         dtype: np.dtype[np.generic],
     ) -> None:
         """Write pieces that are one run of pixels, joining those that follow on both sides."""
-        whole = batch.shapes[pieces.image[runs]].T.copy()
-        origin = pieces.origin[:, runs].copy()
+        first = pieces.first[runs]
         if self._channels is not None and len(runs):
+            whole, origin = pieces.whole[:, runs], pieces.origin[:, runs]
             new_channels = np.full(int(whole[1].max()), -1, np.int64)
             new_channels[self._channels] = np.arange(len(self._channels))
             origin[1] = new_channels[origin[1]]
             whole[1] = len(self._channels)
             is_kept = origin[1] >= 0
-            runs, origin, whole = runs[is_kept], origin[:, is_kept], whole[:, is_kept]
+            runs, first = runs[is_kept], first_pixels(origin[:, is_kept], whole[:, is_kept])
         if not len(runs):
             return
-        to = batch.offsets[pieces.image[runs]] + first_pixels(origin, whole) * dtype.itemsize
+        to = batch.offsets[pieces.image[runs]] + first * dtype.itemsize
         stored = replace(stored, start=stored.start[runs], stop=stored.stop[runs])
         ends = to + pieces.num_pixels[runs] * dtype.itemsize
         is_break = np.ones(len(runs), np.bool_)
@@ -222,7 +225,7 @@ class PixelWriter:
             misfit = _first_misfit(values, dtype)
             if misfit is not None:
                 _refuse_misfit(pieces, at, values[misfit], dtype)
-            pixels[box(pieces, at)] = values.reshape(pieces.size[:, at])
+            pixels[box(pieces, at)] = values.reshape(pieces.size[2:, at])
         if self._channels is not None:
             pixels = pixels[:, self._channels]
         self._write(int(batch.offsets[image]), np.ascontiguousarray(pixels))
