@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader, default_collate
 
-from fastloader.datasets import OMEArrowDataset
+from fastloader.datasets import Augment, OMEArrowDataset
 from fastloader.errors import (
     ImageDataError,
     SettingsError,
@@ -25,7 +25,9 @@ from fastloader.errors import (
 )
 from fastloader.machine._machine import read_machine
 from fastloader.tensors._buffers import allocating_with
+from fastloader.transforms import GaussianNoise, RandomCrop
 from fastloader.typing import BatchedDataset
+from tests.equality import assert_same
 from tests.ome_arrow_tables import ome_arrow_value, random_image, write_images
 
 CELLS = Path(__file__).parents[2] / "data" / "nf1_cells.parquet"
@@ -89,6 +91,24 @@ OPTIONS = {
     "transform": {"transform": double, "label_column": "name"},
     "transform to a dict": {"transform": mean_and_size},
 }
+
+
+@pytest.mark.parametrize("way", ["batches", "images", "Augment"])
+def test_images_are_read_to_the_cpu_whatever_the_default_device_is(path, way):
+    def read():
+        images = OMEArrowDataset(path, cache="none", scale=1 / 65535)
+        if way == "images":
+            return [images[position] for position in range(len(IMAGES))]
+        if way == "batches":
+            return [images.get_batch([3, 1])]
+        changed = Augment(images, [RandomCrop(4, padding=2), GaussianNoise(0.1)], seed=1)
+        return [changed.get_batch([3, 1])]
+
+    expected = read()
+    with torch.device("meta"):
+        actual = read()
+
+    assert_same(expected, actual)
 
 
 @pytest.mark.parametrize("preload", [True, False])

@@ -25,6 +25,15 @@ def round_trip(obj):
     return loads_from_parent(dumps_for_worker(obj))
 
 
+def test_tensors_travel_whatever_the_default_device_is():
+    tensors = [torch.arange(3), torch.arange(6.0).view(2, 3).T]
+    with torch.device("meta"):
+        sent = round_trip(tensors)
+
+    assert [tensor.device.type for tensor in sent] == ["cpu", "cpu"]
+    assert all(map(torch.equal, tensors, sent))
+
+
 class Holder:
     def __init__(self, **attributes):
         self.__dict__.update(attributes)

@@ -1,6 +1,7 @@
 """Servers that tests start on this machine, with the files of a folder on them."""
 
 import asyncio
+import itertools
 import os
 import threading
 import warnings
@@ -10,6 +11,8 @@ from urllib.parse import quote
 
 import pytest
 from pyarrow import fs
+
+_numbers = itertools.count()
 
 
 @contextmanager
@@ -26,11 +29,12 @@ def object_store(folder):
     before = {name: os.environ.get(name) for name in keys}
     os.environ.update(keys)
     query = f"endpoint_override={host}:{port}&scheme=http&region=us-east-1"
-    store, _ = fs.FileSystem.from_uri(f"s3://cells/?{query}&allow_bucket_creation=true")
-    store.create_dir("cells")
-    fs.copy_files(str(folder), "cells", destination_filesystem=store, use_threads=False)
+    bucket = f"cells{next(_numbers)}"  # what one server of a process holds, all others hold
+    store, _ = fs.FileSystem.from_uri(f"s3://{bucket}/?{query}&allow_bucket_creation=true")
+    store.create_dir(bucket)
+    fs.copy_files(str(folder), bucket, destination_filesystem=store, use_threads=False)
     try:
-        yield "s3://cells", f"?{query}"
+        yield f"s3://{bucket}", f"?{query}"
     finally:
         for name, value in before.items():
             os.environ.pop(name)

@@ -120,7 +120,7 @@ class PackedImages:
 
         def convert_rows(start: int, stop: int) -> None:
             size = min(num_at_once, stop - start)
-            gathered = torch.empty((size, uniform.shape[1]), dtype=uniform.dtype)
+            gathered = torch.empty((size, uniform.shape[1]), dtype=uniform.dtype, device="cpu")
             for first in range(start, stop, num_at_once):
                 part = index[first : min(first + num_at_once, stop)]
                 chosen = gather_rows(uniform, part, gathered[: len(part)])

@@ -304,7 +304,7 @@ class OMEArrowDataset(Dataset[Any]):
     def _sample(self, position: int) -> Any:
         """Return one image, with `transform`."""
         shape = sample_shape(self._images.shapes[position], self._axes)
-        image = torch.empty((1, *shape), dtype=self._dtype)
+        image = torch.empty((1, *shape), dtype=self._dtype, device="cpu")
         self._images.gather([position], as_stored(image, self._axes), self._scale)
         return image[0] if self._transform is None else self._transform(image[0])
 

@@ -63,7 +63,9 @@ class LockedMemory:
     """
 
     def __init__(self, tensor: torch.Tensor, device: torch.device) -> None:
-        whole = torch.empty(0, dtype=torch.uint8).set_(tensor.detach().untyped_storage())
+        whole = torch.empty(0, dtype=torch.uint8, device="cpu").set_(
+            tensor.detach().untyped_storage()
+        )
         # An array over it forbids torch to give the storage other memory.
         self._bytes: npt.NDArray[np.uint8] = whole.numpy()
         self.start = self._bytes.ctypes.data

@@ -89,7 +89,7 @@ class _Reducers:
             # Views of one storage stay views of one storage: pickle remembers the storage.
             return _tensor_on_storage, (obj.untyped_storage(), obj.dtype, *where)
         if type(obj) is torch.UntypedStorage and obj.device.type == "cpu":
-            data: Any = torch.empty(0, dtype=torch.uint8).set_(obj).numpy()
+            data: Any = torch.empty(0, dtype=torch.uint8, device="cpu").set_(obj).numpy()
             return _storage_from_buffer, (pickle.PickleBuffer(data),)
         return NotImplemented
 
@@ -268,7 +268,9 @@ def _tensor_on_storage(
     shape: tuple[int, ...],
     stride: tuple[int, ...],
 ) -> torch.Tensor:
-    return torch.empty(0, dtype=dtype).set_(storage, offset, shape, stride)
+    return torch.empty(0, dtype=dtype, device=storage.device).set_(
+        storage, offset, shape, stride
+    )
 
 
 def _storage_from_buffer(buffer: Any) -> torch.UntypedStorage:

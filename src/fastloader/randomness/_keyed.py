@@ -337,7 +337,7 @@ def _lanes(draw: int, num: int) -> Keys:
 @lru_cache(maxsize=1)
 def _normal_quantiles() -> NDArray[np.float32]:
     """Return the normal quantiles at the middles of 65,536 equal parts, scaled to variance 1."""
-    middles = (torch.arange(32768, 65536, dtype=torch.float64) + 0.5) / 65536
+    middles = (torch.arange(32768, 65536, dtype=torch.float64, device="cpu") + 0.5) / 65536
     upper = torch.special.ndtri(middles).numpy()
     upper /= np.sqrt(np.mean(upper**2))
     return np.concatenate([-upper[::-1], upper]).astype(np.float32)

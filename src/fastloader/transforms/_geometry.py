@@ -162,6 +162,6 @@ class RandomCrop(GeometricTransform):
             )
         top = draws.integers(0, height - size[0] + 1) - self.padding
         left = draws.integers(0, width - size[1] + 1) - self.padding
-        value = as_dtype(torch.tensor(fill, dtype=torch.float64), images.dtype)
+        value = as_dtype(torch.tensor(fill, dtype=torch.float64, device="cpu"), images.dtype)
         windows = cut_windows(as_movable(images), top, left, size, as_movable(value))
         return windows.view(images.dtype)
