@@ -168,7 +168,8 @@ class LoaderIterator(BaseIterator):
         self._renew = None
         fresh = renew(self.close)
         if fresh is not None:
-            self.__dict__.update(fresh.__dict__, _renew=None, _taking=self._taking)
+            own = {"_renew": None, "_taking": self._taking, "_given": self._given}
+            self.__dict__.update(fresh.__dict__, **own)  # the last two are in use just now
             fresh.__dict__["_is_closed"] = True  # its stream is ours now
 
     def _advance(self, *, to_end: bool) -> Any:
@@ -212,7 +213,7 @@ class LoaderIterator(BaseIterator):
                 "configuring the IterableDataset replica at each worker: split its samples by "
                 "torch.utils.data.get_worker_info()."
             )
-        warnings.warn(text, stacklevel=3)
+        warnings.warn(text, stacklevel=4)
 
     def __del__(self, is_exiting: Callable[[], bool] = sys.is_finalizing) -> None:
         # At exit workers are gone already, and modules may be.
