@@ -14,24 +14,25 @@ from fastloader import FastLoader
 from fastloader.datasets._batched import as_batched
 from fastloader.datasets._held import copied_tensors
 from fastloader.tensors import _huge_pages
-from fastloader.tensors._huge_pages import CHUNK_BYTES, HUGE_BYTES, LEAST_BYTES, HugePages
+from fastloader.tensors._huge_pages import HUGE_BYTES, LEAST_BYTES, NUM_TRIED, HugePages
 
-PASS_SECONDS = 1.0
-CHUNK_SECONDS = 0.04
+PASS_SECONDS = 0.010
+PAGE_SECONDS = 0.0004
 
 
 class Moves:
-    """Takes note of chunks; each takes some time."""
+    """Takes note of pages; each takes some time."""
 
-    def __init__(self, most=1000):
+    def __init__(self, most=1000, page_seconds=PAGE_SECONDS):
         self.now = 0.0
-        self.chunks = []
+        self.pages = []
         self._most = most
+        self._page_seconds = page_seconds
 
     def collapse(self, address, num_bytes):
-        self.now += CHUNK_SECONDS
-        self.chunks.append((address, num_bytes))
-        return len(self.chunks) < self._most
+        self.now += self._page_seconds
+        self.pages.append((address, num_bytes))
+        return len(self.pages) < self._most
 
     def clock(self):
         return self.now
@@ -43,12 +44,12 @@ def allowed(monkeypatch):
 
 
 def run_passes(moves, num_passes, tensors):
-    """Return how many chunks were moved before each pass."""
+    """Return how many pages were moved before each pass."""
     pages = HugePages(moves.collapse, moves.clock)
     nums = [0]
     for _ in range(num_passes):
         pages.begin_pass(lambda: tensors)
-        nums.append(len(moves.chunks))
+        nums.append(len(moves.pages))
         moves.now += PASS_SECONDS
     return [after - before for before, after in pairwise(nums)]
 
@@ -58,12 +59,15 @@ def rows_of(num_bytes, row_bytes=3072):
 
 
 def test_it_takes_a_share_of_the_passes_from_the_third_on():
-    tensor = rows_of(10 * CHUNK_BYTES)
+    nums = run_passes(Moves(), 9, [rows_of(23 * HUGE_BYTES)])
 
-    nums = run_passes(Moves(), 8, [tensor])
+    assert nums[:9] == [0, 0, 3, 3, 3, 3, 3, 3, 3]  # of 21 or 22 whole ones
 
-    assert nums[:6] == [0, 0, 3, 3, 3, sum(nums) - 9]
-    assert nums[6:] == [0, 0]
+
+def test_it_ends_where_pages_are_dear():
+    moves = Moves(page_seconds=0.006)
+
+    assert sum(run_passes(moves, 30, [rows_of(40 * HUGE_BYTES)])) == NUM_TRIED
 
 
 def test_all_whole_huge_pages_of_a_tensor_are_moved_once():
@@ -72,11 +76,11 @@ def test_all_whole_huge_pages_of_a_tensor_are_moved_once():
 
     run_passes(moves, 20, [tensor])
 
-    chunks = moves.chunks
-    assert all(address % HUGE_BYTES == size % HUGE_BYTES == 0 for address, size in chunks)
-    assert all(a + size == b for (a, size), (b, _) in pairwise(chunks))
-    assert 0 <= chunks[0][0] - start < HUGE_BYTES
-    assert 0 <= stop - sum(chunks[-1]) < HUGE_BYTES
+    pages = moves.pages
+    assert all(address % HUGE_BYTES == size % HUGE_BYTES == 0 for address, size in pages)
+    assert all(a + size == b for (a, size), (b, _) in pairwise(pages))
+    assert 0 <= pages[0][0] - start < HUGE_BYTES
+    assert 0 <= stop - sum(pages[-1]) < HUGE_BYTES
 
 
 @pytest.mark.parametrize(
@@ -93,13 +97,13 @@ def test_other_data_are_left_where_they_are(tensor):
 
 
 def test_it_ends_where_the_system_has_no_more_huge_pages():
-    assert sum(run_passes(Moves(most=2), 9, [rows_of(10 * CHUNK_BYTES)])) == 2
+    assert sum(run_passes(Moves(most=2), 9, [rows_of(20 * HUGE_BYTES)])) == 2
 
 
 def test_an_administrator_who_turned_them_off_is_heeded(monkeypatch):
     monkeypatch.setattr(_huge_pages, "_may_collapse", lambda: False)
 
-    assert run_passes(Moves(), 6, [rows_of(10 * CHUNK_BYTES)]) == [0] * 6
+    assert run_passes(Moves(), 6, [rows_of(20 * HUGE_BYTES)]) == [0] * 6
 
 
 def test_tensors_are_found_in_what_a_dataset_is_made_of():
@@ -124,7 +128,7 @@ def test_batches_are_the_same_as_before():
     for _ in range(5):
         batches = [batch for [batch] in loader]
 
-    assert started._chunks is not None
+    assert started._pages is not None
     assert torch.equal(images, before)
     assert torch.equal(torch.cat(batches).sort(0).values, before)
 
@@ -132,7 +136,7 @@ def test_batches_are_the_same_as_before():
 @needs_linux
 def test_memory_is_in_huge_pages_afterwards():
     tensor = torch.ones(2 * LEAST_BYTES, dtype=torch.uint8).reshape(-1, 1024)
-    address, num_bytes = next(_huge_pages._chunks_of([tensor]))
+    address, num_bytes = next(_huge_pages._pages_of([tensor]))
     if not _huge_pages._is_ours_alone(address, num_bytes):
         pytest.skip("the system does not tell")
     if not _huge_pages._collapse(address, num_bytes):
@@ -152,19 +156,19 @@ def _wait(connection):
 @pytest.mark.multiprocess
 def test_what_a_forked_process_shares_is_left_alone(monkeypatch):
     tensor = torch.ones(2 * LEAST_BYTES, dtype=torch.uint8).reshape(-1, 1024)
-    chunk = next(_huge_pages._chunks_of([tensor]))
-    if not _huge_pages._is_ours_alone(*chunk):
+    page = next(_huge_pages._pages_of([tensor]))
+    if not _huge_pages._is_ours_alone(*page):
         pytest.skip("the system does not tell")
     ours, theirs = multiprocessing.Pipe()
     child = multiprocessing.get_context("fork").Process(target=_wait, args=(theirs,))
     child.start()
 
-    is_alone = _huge_pages._is_ours_alone(*chunk)
+    is_alone = _huge_pages._is_ours_alone(*page)
     ours.send(None)
     child.join()
 
     assert not is_alone
-    assert _huge_pages._is_ours_alone(*chunk)
+    assert _huge_pages._is_ours_alone(*page)
 
 
 @needs_linux
@@ -175,5 +179,5 @@ def test_a_file_is_left_alone(tmp_path):
     tensor.sum()
 
     assert not any(
-        _huge_pages._is_ours_alone(*chunk) for chunk in _huge_pages._chunks_of([tensor])
+        _huge_pages._is_ours_alone(*page) for page in _huge_pages._pages_of([tensor])
     )

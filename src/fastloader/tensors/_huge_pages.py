@@ -21,40 +21,45 @@ import torch
 __all__ = ["HugePages"]
 
 HUGE_BYTES = 2 << 20
-CHUNK_BYTES = 8 * HUGE_BYTES  # a call has a price of its own
 LEAST_BYTES = 32 << 20  # of a tensor: below, its pages are few enough to be remembered
 MOST_ROW_BYTES = 64 << 10  # above, the next page of a row is known by then
 LEAST_PASSES = 2  # that were made before: who reads the data once or twice gains nothing
-SHARE = 0.1  # of the time of a pass
+SHARE = 0.1  # of the CPU time of a pass
+DEAR_SECONDS = 1e-3
+"""For a page: where free memory is in small pieces it takes up to 6 ms, which 100 passes do not bring back."""
+NUM_TRIED = 8  # pages, until it is told whether they are dear
 MADV_COLLAPSE = 25
 
 _PRESENT, _FILE, _EXCLUSIVE = (np.uint64(1 << bit) for bit in (63, 61, 56))
 _ENTRY_BYTES = 8
 
 Collapse = Callable[[int, int], bool]
-"""Takes the address and bytes of a chunk; returns whether to go on."""
+"""Takes the address and bytes of a page; returns whether to go on."""
 
 
 class HugePages:
     """Moves the data of one loader, from its third pass on, in a tenth of the time of a pass.
 
-    Memory that another process shares since a fork is left alone: it would be there twice. So are files.
+    Time is what the loop's thread computes: a pause between two passes is none. Memory that another
+    process shares since a fork is left alone: it would be there twice. So are files.
 
     **Processes:** belongs to the loader's own.
 
     Args:
-        collapse: Moves a chunk.
-        clock: In seconds.
+        collapse: Moves a page.
+        clock: CPU seconds of the loop's thread.
     """
 
     def __init__(
-        self, collapse: Collapse | None = None, clock: Callable[[], float] = time.perf_counter
+        self, collapse: Collapse | None = None, clock: Callable[[], float] = time.thread_time
     ) -> None:
         self._collapse = _collapse if collapse is None else collapse
         self._clock = clock
         self._last: float | None = None
         self._num_passes = 0
-        self._chunks: Iterator[tuple[int, int]] | None = None
+        self._pages: Iterator[tuple[int, int]] | None = None
+        self._num_moved = 0
+        self._moving_seconds = 0.0
 
     def begin_pass(self, find_tensors: Callable[[], Iterable[torch.Tensor]]) -> None:
         """Move some of the data, unless all is done.
@@ -68,18 +73,26 @@ class HugePages:
         self._num_passes += 1
         if self._num_passes <= LEAST_PASSES:
             return
-        if self._chunks is None:
-            self._chunks = iter([*_chunks_of(find_tensors())] if _may_collapse() else ())
-        for address, num_bytes in self._chunks:
-            if not self._collapse(address, num_bytes):
-                self._chunks = iter(())
+        if self._pages is None:
+            self._pages = iter([*_pages_of(find_tensors())] if _may_collapse() else ())
+        for address, num_bytes in self._pages:
+            began = self._clock()
+            if not self._collapse(address, num_bytes) or self._is_dear(began):
+                self._pages = iter(())
                 break
             if self._clock() - now >= SHARE * pass_seconds:
                 break
         self._last = self._clock()
 
+    def _is_dear(self, began: float) -> bool:
+        self._num_moved += 1
+        self._moving_seconds += self._clock() - began
+        return self._num_moved >= NUM_TRIED and (
+            self._moving_seconds > DEAR_SECONDS * self._num_moved
+        )
 
-def _chunks_of(tensors: Iterable[torch.Tensor]) -> Iterator[tuple[int, int]]:
+
+def _pages_of(tensors: Iterable[torch.Tensor]) -> Iterator[tuple[int, int]]:
     for tensor in tensors:
         suits = (
             tensor.is_contiguous()
@@ -90,8 +103,8 @@ def _chunks_of(tensors: Iterable[torch.Tensor]) -> Iterator[tuple[int, int]]:
             continue
         start = -(-tensor.data_ptr() // HUGE_BYTES) * HUGE_BYTES
         stop = (tensor.data_ptr() + tensor.nbytes) // HUGE_BYTES * HUGE_BYTES
-        for address in range(start, stop, CHUNK_BYTES):
-            yield address, min(CHUNK_BYTES, stop - address)
+        for address in range(start, stop, HUGE_BYTES):
+            yield address, HUGE_BYTES
 
 
 @cache
