@@ -6,9 +6,10 @@ import mmap
 import numpy as np
 import pytest
 
+from fastloader.machine._huge_pages import HUGE_BYTES
 from fastloader.shm import ArrayWriter, PrivateBlock, gives_huge_pages
 from fastloader.shm import _fresh_pages as module
-from fastloader.shm._fresh_pages import HUGE_BYTES, FreshPages
+from fastloader.shm._fresh_pages import FreshPages
 
 PAGE = mmap.PAGESIZE
 
@@ -17,7 +18,7 @@ PAGE = mmap.PAGESIZE
 def asked(monkeypatch):
     """What the system was asked for: addresses."""
     addresses = []
-    monkeypatch.setattr(module, "_advise", lambda: lambda *call: addresses.append(call[0]))
+    monkeypatch.setattr(module, "advise", lambda *call: addresses.append(call[0]))
     return addresses
 
 

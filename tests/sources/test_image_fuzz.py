@@ -170,15 +170,21 @@ def zarr_seeds(folder):
     return sorted(folder.glob("*.zarr"))
 
 
+def fresh_copy(seed, folder):
+    """Return a copy of a folder in another one, in place of the one that was damaged before."""
+    copy = folder / seed.name
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(seed, copy)
+    return copy
+
+
 def fuzz_zarr(folder, num_cases):
     seeds = zarr_seeds(folder / "seeds")
     results = Counter()
     for case in range(num_cases):
         rng = np.random.default_rng(case)
         seed = seeds[case % len(seeds)]
-        store = folder / "cases" / seed.name
-        shutil.rmtree(store, ignore_errors=True)
-        shutil.copytree(seed, store)
+        store = fresh_copy(seed, folder / "cases")
         files = sorted(path for path in store.rglob("*") if path.is_file())
         metadata = [path for path in files if path.name.startswith((".z", "zarr"))]
         chosen = metadata if rng.integers(0, 2) else files
@@ -199,9 +205,7 @@ def fuzz_ome_arrow(folder, num_cases):
     for case in range(num_cases):
         rng = np.random.default_rng(case)
         seed = seeds[case % len(seeds)]
-        copy = folder / "cases" / seed.name
-        shutil.rmtree(copy, ignore_errors=True)
-        shutil.copytree(seed, copy)
+        copy = fresh_copy(seed, folder / "cases")
         path = sorted(copy.iterdir())[rng.integers(0, 3)]
         content = path.read_bytes()
         # What is in a table is at its end, and small: damage it as often as all else.

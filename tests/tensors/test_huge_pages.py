@@ -13,8 +13,9 @@ from torch.utils.data import StackDataset, Subset, TensorDataset
 from fastloader import FastLoader
 from fastloader.datasets._batched import as_batched
 from fastloader.datasets._held import copied_tensors
+from fastloader.machine._huge_pages import HUGE_BYTES
 from fastloader.tensors import _huge_pages
-from fastloader.tensors._huge_pages import HUGE_BYTES, LEAST_BYTES, NUM_TRIED, HugePages
+from fastloader.tensors._huge_pages import LEAST_BYTES, NUM_TRIED, HugePages
 
 PASS_SECONDS = 0.010
 PAGE_SECONDS = 0.0004

@@ -107,9 +107,8 @@ class DirectRows:
         self._known: dict[Any, _Column | None] = {}
         """By the place and form of the tensor; None of one that is not suited."""
         for source, tensor in _sources_of(batched):
-            is_fixed = (
-                source is not tensor
-            )  # nobody writes to images that a dataset has decoded
+            # Nobody writes to images that a dataset has decoded.
+            is_fixed = source is not tensor
             key = (*_place_and_form(tensor), is_fixed)
             if key in known:
                 column = known[key]

@@ -182,9 +182,8 @@ def _copy_past_cache(
         and all(is_plain(sample, shape) for sample in batch)
     ):
         return False
-    num_threads = min(
-        torch.get_num_threads(), out.nbytes // LEAST_BYTES
-    )  # to start one takes time
+    # To start one takes time.
+    num_threads = min(torch.get_num_threads(), out.nbytes // LEAST_BYTES)
     past.copy_rows([*map(address, batch)], row_bytes, out.data_ptr(), num_threads)
     return True
 

@@ -70,9 +70,8 @@ class SlotWriter:
         self.address = 0 if slot is None else _address_of(slot)
         self.needed_bytes = 0
         self._placed: dict[tuple[int, int], int] = {}
-        self._counted: set[tuple[int, int]] = (
-            set()
-        )  # memory that found no room, by address and size
+        # Memory that found no room, by address and size.
+        self._counted: set[tuple[int, int]] = set()
         self._made: list[_Made] = []  # in their order
         self._by_identity: dict[int, _Made] | None = None  # what they hold keeps that theirs
         self._sent: list[_Made] = []  # as they were made

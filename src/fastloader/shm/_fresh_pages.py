@@ -1,18 +1,15 @@
 """Huge pages of fresh memory, taken in the order in which the system clears them quickest."""
 
-import ctypes
 import mmap
-import sys
-from collections.abc import Callable, Iterator
-from functools import cache
+from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["HUGE_BYTES", "FreshPages"]
+from fastloader.machine._huge_pages import HUGE_BYTES, advise
 
-HUGE_BYTES = 2 << 20
-"""Of a huge page."""
+__all__ = ["FreshPages"]
+
 _PAGE_BYTES = mmap.PAGESIZE
 _MADV_POPULATE_WRITE = 23  # of Linux 5.14; not in `mmap`
 
@@ -53,17 +50,7 @@ class FreshPages:
             if page in self._left:
                 self._left.discard(page)
                 last = self._start + (page + 1) * HUGE_BYTES - _PAGE_BYTES
-                _advise()(last, _PAGE_BYTES, _MADV_POPULATE_WRITE)  # older systems refuse
+                advise(last, _PAGE_BYTES, _MADV_POPULATE_WRITE)  # older systems refuse
             end = min(stop, (page + 1) * HUGE_BYTES - self._before)
             yield start, end
             start = end
-
-
-@cache
-def _advise() -> Callable[[int, int, int], object]:
-    """Return what tells the system how memory is used; nothing where it is not Linux."""
-    if sys.platform != "linux":
-        return lambda *_: None
-    function = ctypes.CDLL(None).madvise
-    function.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
-    return function

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastloader.errors import SharedMemoryError
-from fastloader.shm._fresh_pages import HUGE_BYTES
+from fastloader.machine._huge_pages import HUGE_BYTES, gives_huge_pages_if_asked
 from fastloader.shm._mapping_over import can_map_over, map_over
 from fastloader.shm._memory_file import MemoryFile
 
@@ -32,11 +32,10 @@ def gives_huge_pages(root: Path = Path("/")) -> bool:
     if not can_map_over():
         return False
     try:
-        pages = (root / "sys/kernel/mm/transparent_hugepage/enabled").read_text("utf-8")
         counted = (root / "proc/sys/vm/overcommit_memory").read_text("utf-8")
     except OSError:
         return False
-    return "[never]" not in pages and counted.strip() != "2"
+    return gives_huge_pages_if_asked(root) and counted.strip() != "2"
 
 
 class PrivateBlock:

@@ -6,21 +6,24 @@ for none. Linux moves memory to them where it is asked (``MADV_COLLAPSE``, 6.1):
 size stay, and who reads meanwhile waits for a moment.
 """
 
-import ctypes
 import mmap
 import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import torch
 
+from fastloader.machine._huge_pages import (
+    HUGE_BYTES,
+    advise,
+    gives_huge_pages_if_asked,
+)
+
 __all__ = ["HugePages"]
 
-HUGE_BYTES = 2 << 20
 LEAST_BYTES = 32 << 20  # of a tensor: below, its pages are few enough to be remembered
 MOST_ROW_BYTES = 64 << 10  # above, the next page of a row is known by then
 LEAST_PASSES = 2  # that were made before: who reads the data once or twice gains nothing
@@ -109,26 +112,16 @@ def _pages_of(tensors: Iterable[torch.Tensor]) -> Iterator[tuple[int, int]]:
 
 @cache
 def _may_collapse() -> bool:
-    """Tell whether the system has huge pages and its administrator has not turned them off."""
-    try:
-        enabled = Path("/sys/kernel/mm/transparent_hugepage/enabled").read_text(
-            encoding="utf-8"
-        )
-    except OSError:
-        return False
-    return sys.platform == "linux" and "[never]" not in enabled
+    return sys.platform == "linux" and gives_huge_pages_if_asked()
 
 
 def _collapse(address: int, num_bytes: int) -> bool:
     try:
         if not _is_ours_alone(address, num_bytes):
             return True
-        madvise = ctypes.CDLL(None).madvise
-    except (OSError, AttributeError):
+    except OSError:
         return False
-    madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
-    # Fails where there is no huge page left, or the system does not know it.
-    return bool(madvise(address, num_bytes, MADV_COLLAPSE) == 0)
+    return advise(address, num_bytes, MADV_COLLAPSE)
 
 
 def _is_ours_alone(address: int, num_bytes: int, path: str = "/proc/self/pagemap") -> bool:
