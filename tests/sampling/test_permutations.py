@@ -2,7 +2,7 @@
 
 import os
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from itertools import chain
 
@@ -14,7 +14,7 @@ from torch.utils.data import BatchSampler, RandomSampler
 
 from fastloader.sampling import _permutations
 from fastloader.sampling._epoch_order import begin_epoch
-from fastloader.sampling._foretelling import foretell_generator
+from fastloader.sampling._foretelling import foretell_generators
 from fastloader.sampling._permutations import PermutationsAhead
 
 
@@ -37,7 +37,7 @@ class Here:
 
     def submit(self, job, *arguments):
         self.num_jobs += 1
-        future = _permutations.Future()
+        future = Future()
         try:
             future.set_result(job(*arguments))
         except MemoryError as error:
@@ -48,7 +48,9 @@ class Here:
 class Orders:
     """Epochs of one loader, and how often torch shuffled in the thread that reads them."""
 
-    def __init__(self, executor, *, num_samples=None, own=False, of_loader=False, seed=None):
+    def __init__(
+        self, executor, *, num_samples=None, own=False, of_loader=False, seed=None, num_passes=1
+    ):
         generator = torch.Generator().manual_seed(5) if own else None
         self.sampler = RandomSampler(range(50), num_samples=num_samples, generator=generator)
         self.batches = BatchSampler(self.sampler, 8, drop_last=False)
@@ -56,6 +58,7 @@ class Orders:
         self.seed = seed
         self.ahead = PermutationsAhead()
         self.ahead.executor = executor
+        self.ahead.num_passes = num_passes
 
     def stock(self):
         if self.seed is None:
@@ -63,8 +66,8 @@ class Orders:
         return list(self.batches)
 
     def ours(self, epoch):
-        self.ahead.twin_of = partial(
-            foretell_generator, generator=self.generator, seed=self.seed
+        self.ahead.twins_of = partial(
+            foretell_generators, generator=self.generator, seed=self.seed
         )
         order = begin_epoch(
             self.sampler,
@@ -105,6 +108,7 @@ class Shuffles:
     own=st.booleans(),
     of_loader=st.booleans(),
     seed=st.none() | st.just(3),
+    num_passes=st.integers(1, 3),
     disturbed=st.sets(st.integers(0, 5), max_size=2),
 )
 def test_orders_and_generators_are_torchs(executor, disturbed, **options):
@@ -136,6 +140,29 @@ def test_from_the_third_epoch_on_nothing_is_shuffled_by_who_reads(monkeypatch, e
 
     assert counts[1] > counts[0] > 0
     assert counts[1:] == [counts[1]] * 4
+
+
+@pytest.mark.parametrize("num_passes", [1, 3])
+def test_the_thread_is_woken_for_several_passes_at_once(num_passes):
+    here = Here()
+    orders = Orders(here, num_passes=num_passes)
+
+    for epoch in range(8):
+        orders.ours(epoch)
+
+    assert here.num_jobs == -(-7 // num_passes)
+
+
+def test_a_generator_that_is_left_alone_again_is_drawn_from_ahead_again():
+    here = Here()
+    orders = Orders(here)
+
+    for epoch in range(12):
+        orders.ours(epoch)
+        if epoch % 2:
+            torch.rand(1)  # every other time what was drawn is used
+
+    assert here.num_jobs == 11
 
 
 def test_who_draws_from_the_generator_is_noticed_and_nothing_more_is_drawn_ahead():

@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Iterable, Sequence
+from functools import partial
 from itertools import repeat
 from typing import Any, Protocol
 
@@ -30,6 +31,9 @@ DEVICE_SHARE = 1 / 256
 A training loop of 2 ms a batch waits half a millisecond for each call. Two or three of them are there at once."""
 
 MOST_MERGED = 256
+
+_new_delivery = partial(tuple.__new__, Delivery)
+"""Of the fields in a tuple, in half the time: the class has a function of Python between."""
 
 
 def merged_bytes_on(device: torch.device, share: float = DEVICE_SHARE) -> int:
@@ -181,9 +185,8 @@ class MergedRun(OnDemand):
             numbers, indices, states = wanted.numbers, wanted.rows(), repeat(None)
         else:
             numbers, indices, states = zip(*wanted, strict=True)
-        self._deliveries.extend(
-            map(Delivery, numbers, indices, repeat(0), repeat(has_batch), states, repeat(None))
-        )
+        fields = zip(numbers, indices, repeat(0), repeat(has_batch), states, repeat(None))
+        self._deliveries.extend(map(_new_delivery, fields))
 
     def _make_singly(self, wanted: Sequence[Drawn]) -> list[Merged]:
         # So that an error comes at its batch, and the others come too.

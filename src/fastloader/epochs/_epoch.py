@@ -125,8 +125,8 @@ class EpochOpener:
 
     def _open_resident(self, epoch: Opening) -> BatchStream | None:
         """Return batches that are gathered on the device, or None if the data cannot be there."""
-        # Its thread draws the coming order, which may wait for the gathering of another pass.
-        self._lend_standby(epoch.loader).give_back()
+        # Its thread draws the coming orders, which may wait for the gathering of another pass.
+        self._lend_standby(epoch.loader, num_passes=4).give_back()
         order = epoch.begun.order
         scope = DrawScope(order.start.base_seed, epoch.begun.epoch)
         return self.residence.open(
@@ -327,11 +327,16 @@ class EpochOpener:
             is_inert=is_inert,
         )
 
-    def _lend_standby(self, loader: Any) -> Standby:
-        """Return threads for a pass, of which one draws the coming order as well."""
+    def _lend_standby(self, loader: Any, *, num_passes: int = 1) -> Standby:
+        """Return threads for a pass, of which one draws the coming order as well.
+
+        Args:
+            loader: The loader.
+            num_passes: Whose orders are drawn in a row.
+        """
         self._end_with(loader)
         standby = self._standby.lend()
-        self.permutations.executor = standby.executor
+        self.permutations.executor, self.permutations.num_passes = standby.executor, num_passes
         return standby
 
     def _end_with(self, loader: Any) -> None:

@@ -18,7 +18,7 @@ from fastloader.epochs._resumption import (
     save_position,
 )
 from fastloader.sampling._epoch_order import EpochOrder, begin_epoch
-from fastloader.sampling._foretelling import foretell_generator
+from fastloader.sampling._foretelling import foretell_generators
 from fastloader.sampling._permutations import PermutationsAhead
 
 __all__ = ["BegunEpoch", "Epochs"]
@@ -75,8 +75,8 @@ class Epochs:
         )
         self._teller.tell(loader, epoch)
         if permutations is not None:
-            permutations.twin_of = partial(
-                foretell_generator, generator=loader.generator, seed=loader.seed
+            permutations.twins_of = partial(
+                foretell_generators, generator=loader.generator, seed=loader.seed
             )
         order = begin_epoch(
             loader.sampler,

@@ -134,7 +134,12 @@ class _CompactRandom(_Compact):
         self._permutations = permutations
 
     def __iter__(self) -> Iterator[int]:
-        return chain.from_iterable(chunk.tolist() for chunk in self.chunks())
+        pieces = (
+            chunk[start : start + _CHUNK]
+            for chunk in self.chunks()
+            for start in range(0, len(chunk), _CHUNK)
+        )
+        return chain.from_iterable(piece.tolist() for piece in pieces)
 
     def chunks(self) -> Iterator[_Indices]:
         sampler: RandomSampler = self._sampler
@@ -149,8 +154,8 @@ class _CompactRandom(_Compact):
             return
         for stop in counts_drawn(sampler):
             indices = self._permutations.draw(length, generator)
-            for start in range(0, stop, _CHUNK):
-                yield indices[start : min(start + _CHUNK, stop)].cpu().numpy()
+            if stop:
+                yield indices[:stop].cpu().numpy()
         self._permutations.note_end(sampler)
 
 
@@ -248,12 +253,12 @@ class CutBatches(Iterator[Sequence[Any]]):
             most: How many there may be; of one batch at least.
         """
         wanted = max(1, most // self.batch_size) * self.batch_size
-        parts = [self._rest]
+        parts = [self._rest] if len(self._rest) else []
         count = len(self._rest)
         while count < wanted and (chunk := next(self._chunks, None)) is not None:
             parts.append(chunk)
             count += len(chunk)
-        joined = np.concatenate(parts)
+        joined = np.concatenate(parts) if len(parts) > 1 else (parts or [self._rest])[0]
         stop = min(wanted, count)
         if self._drops_last:
             stop -= stop % self.batch_size

@@ -1,7 +1,8 @@
 """What the next epoch will read, as far as that can be known before it begins."""
 
 import copy
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import count
 from typing import Any
 
 import torch
@@ -21,7 +22,7 @@ from fastloader.sampling._drawn import Drawn, DrawnBatches
 from fastloader.sampling._epoch_order import order_decider, own_generators
 from fastloader.sampling._epoch_sampler import EpochSampler, has_chunks
 
-__all__ = ["foretell_epoch", "foretell_generator", "may_be_drawn_early"]
+__all__ = ["foretell_epoch", "foretell_generators", "may_be_drawn_early"]
 
 _SEQUENCES = {list, tuple, range}
 
@@ -57,7 +58,8 @@ def foretell_epoch(
         return None
     if not _is_known(decider) or not draws_on_cpu_by_default():
         return None
-    base_seed, own = _foretell(decider, generator, seed, epoch)
+    twins = _twins_of(decider, generator)
+    base_seed, own = _foretell(decider, twins, generator, seed, epoch)
     twin = copy.copy(decider)
     if has_chunks(decider):
         twin.epoch = epoch
@@ -69,10 +71,10 @@ def foretell_epoch(
     return base_seed, DrawnBatches(iter(compact_sampler(read)))
 
 
-def foretell_generator(
+def foretell_generators(
     sampler: RandomSampler, *, generator: torch.Generator | None, seed: int | None
-) -> torch.Generator | None:
-    """Return what a sampler would draw its permutations from if an epoch began now, without a trace.
+) -> Iterator[torch.Generator] | None:
+    """Return what a sampler would draw its permutations from in passes that began now, without a trace.
 
     Args:
         sampler: That decides the order.
@@ -80,22 +82,40 @@ def foretell_generator(
         seed: The loader's.
 
     Returns:
-        A copy of the sampler's generator; None if generators are not on the CPU.
+        A copy of the sampler's generator for each pass, to be asked for when those of the pass before have
+        been drawn; None if generators are not on the CPU.
     """
     if any(own.device.type != "cpu" for own in own_generators(sampler, generator).values()):
         return None
-    return _foretell(sampler, generator, seed, 0)[1]
+    twins = _twins_of(sampler, generator)  # as they are now
+    passes = (_foretell(sampler, twins, generator, seed, 0) for _ in count())
+    return (own for _, own in passes if own is not None)
+
+
+def _twins_of(decider: Any, generator: torch.Generator | None) -> dict[int, torch.Generator]:
+    """Return copies of the generators of a loader and its samplers by their identity, torch's by that of None."""
+    world = torch.Generator()
+    world.set_state(torch.get_rng_state())
+    own = own_generators(decider, generator).values()
+    return {id(None): world, **{id(one): one.clone_state() for one in own}}
 
 
 def _foretell(
-    decider: Any, generator: torch.Generator | None, seed: int | None, epoch: int
+    decider: Any,
+    twins: Mapping[int, torch.Generator],
+    generator: torch.Generator | None,
+    seed: int | None,
+    epoch: int,
 ) -> tuple[int, torch.Generator | None]:
-    """Return base seed and, for a `RandomSampler`, a copy of the generator that it will draw from."""
-    world = torch.Generator()
-    world.set_state(torch.get_rng_state())
-    twins = {id(None): world}
-    for own in own_generators(decider, generator).values():
-        twins[id(own)] = own.clone_state()
+    """Return base seed and, for a `RandomSampler`, a copy of the generator that it will draw from.
+
+    Args:
+        decider: See `order_decider`.
+        twins: From `_twins_of`; they move as their originals will.
+        generator: The loader's.
+        seed: The loader's.
+        epoch: Number of the epoch.
+    """
     if seed is not None:
         base_seed = seed
     elif generator is not None or type(decider) is not SequentialSampler:
@@ -105,7 +125,7 @@ def _foretell(
     if type(decider) is not RandomSampler:
         return base_seed, None
     if decider.generator is None:
-        return base_seed, torch.Generator().manual_seed(draw_seed(world))
+        return base_seed, torch.Generator().manual_seed(draw_seed(twins[id(None)]))
     return base_seed, twins[id(decider.generator)]
 
 

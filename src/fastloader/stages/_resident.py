@@ -10,6 +10,7 @@ from fastloader.stages._device import recorded
 from fastloader.stages._stream import BatchStream
 from fastloader.stages._tree import map_tensors
 from fastloader.streams._on_demand import OnDemand
+from fastloader.tensors._rows import Merged
 from fastloader.typing import Batch
 
 __all__ = ["ResidentStream"]
@@ -36,13 +37,14 @@ class ResidentStream(OnDemand, CutStream):
 
     def __next__(self) -> Batch:
         """Return the next batch; StopIteration at the end."""
-        if not self._ready:
-            self._told = self._tell_stream()
-            self._made_on = self._module.current_stream(self._device)
-            return super().__next__()
-        batch = self._ready.popleft()
+        batch = self._ready.popleft() if self._ready else super().__next__()
         if self._tell_stream() != self._told:
             current = self._module.current_stream(self._device)
             current.wait_stream(self._made_on)
             map_tensors(batch, lambda tensor: recorded(tensor, current))
         return batch
+
+    def _divide(self, merged: Merged) -> None:
+        self._told = self._tell_stream()
+        self._made_on = self._module.current_stream(self._device)
+        super()._divide(merged)
