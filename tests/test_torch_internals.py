@@ -12,6 +12,7 @@ from fastloader._torch_internals import (
     WatchedWorkerInfo,
     batches_under_way,
     collate,
+    count_storage_users,
     default_collate_fn_map,
     draws_on_cpu_by_default,
     forget_scaled_step,
@@ -53,6 +54,25 @@ def test_get_worker_info_gives_what_was_set():
         assert get_worker_info() is info
     finally:
         torch.utils.data._utils.worker._worker_info = previous
+
+
+@pytest.mark.parametrize(
+    ("look", "expected"),
+    [
+        (lambda tensor: tensor[1:], 2),
+        (lambda tensor: tensor.numpy()[1:], 2),
+        (lambda tensor: tensor.data, 2),
+        (lambda tensor: tensor.clone(), 1),
+    ],
+    ids=["view", "array", "data", "copy"],
+)
+def test_who_looks_at_memory_is_counted(look, expected):
+    tensor = torch.arange(4)
+    seen = look(tensor)
+
+    assert count_storage_users(tensor) == expected
+    del seen
+    assert count_storage_users(tensor) == 1
 
 
 def test_each_thread_may_have_a_worker_info_of_its_own():

@@ -21,6 +21,7 @@ __all__ = [
     "WatchedWorkerInfo",
     "batches_under_way",
     "collate",
+    "count_storage_users",
     "default_collate_fn_map",
     "draws_on_cpu_by_default",
     "forget_scaled_step",
@@ -68,6 +69,15 @@ def draws_on_cpu_by_default() -> bool:
     `torch.get_default_device` takes, whose first call also imports a module.
     """
     return not _count_modes() or torch.get_default_device().type == "cpu"
+
+
+_count_uses: Callable[[int], int] = torch._C._storage_Use_Count  # noqa: SLF001
+
+
+def count_storage_users(tensor: torch.Tensor) -> int:
+    """Return how many tensors and arrays look at the memory of a tensor, itself included."""
+    storage = tensor.untyped_storage()
+    return _count_uses(storage._cdata) - 1  # noqa: SLF001 - `storage` is one
 
 
 class WatchedWorkerInfo(_worker.WorkerInfo):

@@ -8,7 +8,9 @@ from typing import Any, NamedTuple
 
 import torch
 
+from fastloader._torch_internals import count_storage_users
 from fastloader.engine._unpacking import DTYPE_CODES, tensor_at, tensor_over
+from fastloader.shm._mapping_over import make_own
 from fastloader.typing import Batch
 
 __all__ = ["SlotWriter"]
@@ -168,10 +170,10 @@ class SlotWriter:
             batch: Of tensors that are as they were made, or anything else.
             body: From `pack`.
         """
-        is_plain = type(batch) in _PLAIN and self.fits and self._consists_of_made(batch)
-        self._packed = (
-            _Packed(type(batch), _keys_of(batch), self._made, body) if is_plain else None
-        )
+        self._packed = None
+        if type(batch) in _PLAIN and self.fits and self._consists_of_made(batch):
+            self._sent = self._made
+            self._packed = _Packed(type(batch), _keys_of(batch), self._made, body)
 
     def _consists_of_made(self, batch: Any) -> bool:
         made, kind = self._made, type(batch)
@@ -179,6 +181,21 @@ class SlotWriter:
             return len(made) == 1 and made[0].tensor is batch
         values = batch.values() if kind is dict else batch
         return len(batch) == len(made) and all(map(is_, values, map(_TENSOR, made)))
+
+    def is_kept(self) -> bool:
+        """Return whether somebody looks at what was made in the slot, though its batch is packed and dropped.
+
+        A dataset may make samples by `default_collate` and keep them, a transform the batch before.
+        """
+        return self._sent is not self._made and any(map(_is_kept, self._made))
+
+    def keep(self) -> None:
+        """Leave what was made to those who look at it, out of the slot: this writer is of no use any more.
+
+        Raises:
+            SharedMemoryError: If the system gives no memory for that.
+        """
+        make_own(self.address, min(self.needed_bytes, self._size_bytes))
 
     def place_memory(self, address: int, size_bytes: int) -> int | None:
         """Return the offset of memory that lies in the slot already, else copy it there.
@@ -202,6 +219,10 @@ class SlotWriter:
 
 def _keys_of(batch: Any) -> tuple[Any, ...]:
     return tuple(batch) if type(batch) is dict else ()
+
+
+def _is_kept(made: _Made) -> bool:
+    return getrefcount(made.tensor) > _UNSHARED or count_storage_users(made.tensor) > 1
 
 
 def _address_of(slot: memoryview) -> int:

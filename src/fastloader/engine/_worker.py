@@ -12,7 +12,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection, wait
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -24,6 +24,7 @@ from fastloader._torch_internals import (
     default_collate_fn_map,
     set_worker_info,
 )
+from fastloader.engine._batch_memory import BatchMemory
 from fastloader.engine._collate import DefaultCollate, install_collate_into
 from fastloader.engine._fetch import AllSkippedError, Fetcher, FetchPlan, make_fetcher
 from fastloader.engine._frames import FrameReader, send_frame
@@ -46,7 +47,7 @@ from fastloader.engine._remote_errors import pack_error
 from fastloader.engine._slot_writer import SlotWriter
 from fastloader.engine._stopwatch import Stopwatch
 from fastloader.engine._stream_point import as_bytes
-from fastloader.errors import UnpicklableError
+from fastloader.errors import SharedMemoryError, UnpicklableError
 from fastloader.inspection._live import load_live_state, tell
 from fastloader.machine._file_limit import note_file_limit
 from fastloader.machine._freed_memory import keep_all_freed_memory
@@ -60,14 +61,12 @@ from fastloader.randomness._seeding import (
 )
 from fastloader.shm._arena import ArenaView, SlotPlace
 from fastloader.shm._memory_file import MemoryFile
-from fastloader.tensors._buffers import allocating_with
+from fastloader.tensors._buffers import allocating_with, empty_batch
 from fastloader.typing import Batch
 
 __all__ = ["RUN_BYTES", "WorkerSetup", "run_worker"]
 
 RUN_BYTES = 8  # at the start of the arena's control page: number of the earliest run in force
-
-MOST_WRITERS = 64  # kept for slots that come again; a loop that keeps batches gets others
 
 
 @dataclass(frozen=True)
@@ -163,20 +162,29 @@ class _Sender:
         send_frame(self._descriptor, encode_reply(timed))
 
 
+class _TooLarge(NamedTuple):
+    """A batch that waits for a larger slot."""
+
+    batch: Batch
+    point: bytes
+    writer: SlotWriter
+    """Of the slot that it did not fit in, where parts of it lie."""
+
+
 class _Worker:
     def __init__(self, setup: WorkerSetup, plan: FetchPlan, send: _Sender) -> None:
         self._setup = setup
         self._plan = plan
         self._send = send
-        self._arena = ArenaView(setup.arena)
-        self._writer = SlotWriter(None)
-        self._writers: dict[SlotPlace, SlotWriter] = {}
+        arena = ArenaView(setup.arena)
+        self._control = arena.control
+        self._memory = BatchMemory(arena)
         self._fetcher: Fetcher | None = None
         self._gives_as_made = False
         """Whether nobody has batches in hand between the default collate and their packing."""
         self._run = -1
         self._resume: Resume | None = None
-        self._too_large: dict[tuple[int, int], tuple[Batch, bytes]] = {}
+        self._too_large: dict[tuple[int, int], _TooLarge] = {}
         self._seeds_tasks = True
         self._owned = setup.generators or OwnedGenerators(plan.drawing_parts)
         self._info = WatchedWorkerInfo(
@@ -187,7 +195,8 @@ class _Worker:
         )
 
     def initialise(self, worker_init_fn: Callable[[int], None] | None) -> None:
-        install_collate_into(self._allocate)
+        # Which is torch's own memory outside of a task, and in threads of the dataset.
+        install_collate_into(empty_batch)
         seed_global_generators(
             self._setup.base_seed, self._setup.ranks.rank, self._setup.worker_id
         )
@@ -221,36 +230,52 @@ class _Worker:
         if task.run < self._earliest_run():
             self._send(Reply(ReplyKind.CANCELLED, task.run, task.number, 0, b""))
             return
+        reply = self._reply_to(task)
+        if reply.kind is not ReplyKind.TOO_LARGE:  # of which the batch waits here
+            reply = self._leave(self._memory.writer, reply)
+        self._send(reply)
+
+    def _reply_to(self, task: Task) -> Reply:
         try:
-            self._writer = self._writer_of(task.slot)
+            self._memory.begin(task.slot)
             batch = self._make(task)
             point = self._stream_point(task)
         except StopIteration:
             dropped = pickle.dumps(self._take_num_dropped())
-            self._answer(ReplyKind.END, task, dropped, self._stream_point(task))
+            return _answer(ReplyKind.END, task, dropped, self._stream_point(task))
         except AllSkippedError:
             self._tell_skipped(task)
-            self._answer(ReplyKind.EMPTY, task)
+            return _answer(ReplyKind.EMPTY, task)
         except SystemExit:
             raise  # ends the worker, as it asks for; raised again it would end the consumer
         except BaseException as error:  # noqa: BLE001 - raised in the consumer
             self._tell_skipped(task)
             note_file_limit(error)
-            self._answer(ReplyKind.ERROR, task, pack_error(error))
-        else:
-            self._tell_skipped(task)
-            self._reply_with(task.run, task.number, batch, point)
+            return _answer(ReplyKind.ERROR, task, pack_error(error))
+        self._tell_skipped(task)
+        return self._reply_with(task.run, task.number, batch, point)
 
     def _move(self, run: int, number: int, place: SlotPlace) -> None:
-        batch, point = self._too_large.pop((run, number))
-        self._writers.clear()  # of smaller slots, which are no longer lent
+        batch, point, before = self._too_large.pop((run, number))
+        self._memory.forget_writers()
         try:
-            self._writer = self._writer_of(place)
+            self._memory.begin(place)
         except OSError as error:
             note_file_limit(error)
-            self._send(Reply(ReplyKind.ERROR, run, number, 0, pack_error(error)))
+            reply = Reply(ReplyKind.ERROR, run, number, 0, pack_error(error))
         else:
-            self._reply_with(run, number, batch, point)
+            reply = self._reply_with(run, number, batch, point)
+        del batch
+        self._send(self._leave(before, reply))
+
+    def _leave(self, writer: SlotWriter, reply: Reply) -> Reply:
+        """Return the reply that leaves a slot to its batch: an error if somebody keeps parts of it and cannot."""
+        try:
+            self._memory.leave(writer)
+        except SharedMemoryError as error:
+            note_file_limit(error)
+            return reply._replace(kind=ReplyKind.ERROR, body=pack_error(error))
+        return reply
 
     def _make(self, task: Task) -> Batch:
         if task.run != self._run:
@@ -259,7 +284,7 @@ class _Worker:
             earliest = self._earliest_run()
             self._too_large = {k: v for k, v in self._too_large.items() if k[0] >= earliest}
         scope = DrawScope(task.base_seed, task.epoch)
-        with draw_scope(scope), allocating_with(self._allocate):
+        with draw_scope(scope), allocating_with(self._memory.allocate):
             starts = self._fetcher is None
             if self._fetcher is None:
                 self._fetcher = self._start_fetcher(task)
@@ -268,22 +293,12 @@ class _Worker:
                 self._seed(task, task.number)
             batch = self._fetcher.fetch(task.indices)
         if starts and self._plan.is_iterable and not self._info.was_asked:
-            self._answer(ReplyKind.UNSHARDED, task)
+            self._send(_answer(ReplyKind.UNSHARDED, task))
         return batch
-
-    def _writer_of(self, place: SlotPlace) -> SlotWriter:
-        writer = self._writers.get(place)
-        if writer is not None:
-            writer.begin()
-            return writer
-        if len(self._writers) >= MOST_WRITERS:
-            self._writers.clear()
-        self._writers[place] = writer = SlotWriter(self._arena.slot(place))
-        return writer
 
     def _earliest_run(self) -> int:
         """Return the number of the run from which on tasks are to be done."""
-        return int.from_bytes(self._arena.control[:RUN_BYTES], "little", signed=True)
+        return int.from_bytes(self._control[:RUN_BYTES], "little", signed=True)
 
     def _start_fetcher(self, task: Task) -> Fetcher:
         self._info.forget_asked()
@@ -322,8 +337,8 @@ class _Worker:
         point = None if fetcher is None else fetcher.stream_point(task.number)
         return b"" if point is None else as_bytes(point)
 
-    def _reply_with(self, run: int, number: int, batch: Batch, point: bytes) -> None:
-        writer = self._writer
+    def _reply_with(self, run: int, number: int, batch: Batch, point: bytes) -> Reply:
+        writer = self._memory.writer
         try:
             body = pack(batch, writer, is_as_made=self._gives_as_made)
         except Exception as error:  # noqa: BLE001 - raised in the consumer
@@ -334,21 +349,14 @@ class _Worker:
                 "of a module, or set num_workers=0."
             )
             told.__cause__ = error
-            self._send(Reply(ReplyKind.UNPICKLABLE, run, number, 0, pack_error(told)))
-            return
-        kind = ReplyKind.BATCH
-        if not writer.fits:
-            self._too_large[run, number] = batch, point
-            kind, body, point = ReplyKind.TOO_LARGE, b"", b""
-        self._send(Reply(kind, run, number, writer.needed_bytes, body, point))
+            return Reply(ReplyKind.UNPICKLABLE, run, number, 0, pack_error(told))
+        if writer.fits:
+            return Reply(ReplyKind.BATCH, run, number, writer.needed_bytes, body, point)
+        self._too_large[run, number] = _TooLarge(batch, point, writer)
+        return Reply(ReplyKind.TOO_LARGE, run, number, writer.needed_bytes, b"")
 
     def _warn(self, task: Task, text: str) -> None:
-        self._answer(ReplyKind.WARNING, task, text.encode())
-
-    def _answer(
-        self, kind: ReplyKind, task: Task, body: bytes = b"", point: bytes = b""
-    ) -> None:
-        self._send(Reply(kind, task.run, task.number, 0, body, point))
+        self._send(_answer(ReplyKind.WARNING, task, text.encode()))
 
     def _take_num_dropped(self) -> int:
         # Every task that waits behind the end is answered in the same way: count once.
@@ -361,10 +369,12 @@ class _Worker:
         if self._fetcher is not None and self._fetcher.skipped:
             skipped = [tuple(skip) for skip in self._fetcher.skipped]
             self._fetcher.skipped.clear()
-            self._answer(ReplyKind.SKIPPED, task, pickle.dumps(skipped))
+            self._send(_answer(ReplyKind.SKIPPED, task, pickle.dumps(skipped)))
 
-    def _allocate(self, shape: Any, dtype: torch.dtype) -> torch.Tensor:
-        return self._writer.empty(tuple(shape), dtype)
+
+def _answer(kind: ReplyKind, task: Task, body: bytes = b"", point: bytes = b"") -> Reply:
+    """Return a reply without a batch."""
+    return Reply(kind, task.run, task.number, 0, body, point)
 
 
 def _seed_torch(seed: int) -> None:

@@ -256,8 +256,7 @@ class ArenaView:
             if place.size_bytes > self._newest_slot_bytes:
                 # The arena lends no smaller slots any more.
                 self._newest_slot_bytes = place.size_bytes
-                self._extents.clear()
-                self._populated.clear()
+                self.forget_slots()
             extent = mmap.mmap(
                 self._file.fileno(), place.extent_size_bytes, offset=place.extent_offset_bytes
             )
@@ -265,6 +264,11 @@ class ArenaView:
         if place.size_bytes > FIRST_SLOT_BYTES:  # made for batches of this size
             self._populate(extent, place)
         return memoryview(extent)[place.offset_bytes : place.offset_bytes + place.size_bytes]
+
+    def forget_slots(self) -> None:
+        """Map slots anew when they come again: something else is at their addresses now."""
+        self._extents.clear()
+        self._populated.clear()
 
     def _populate(self, extent: mmap.mmap, place: SlotPlace) -> None:
         """Ask for all pages of a slot at once: faulting in one after the other takes longer."""

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from fastloader.errors import SharedMemoryError
 from fastloader.shm._memory_file import MemoryFile
 
-__all__ = ["Call", "can_map_over", "map_over", "mapping_over"]
+__all__ = ["Call", "can_map_over", "make_own", "map_over", "mapping_over"]
 
 _MAP_FIXED = 0x10
 """The same on all architectures of Linux that `can_map_over` admits; `mmap` lacks it."""
@@ -50,6 +50,25 @@ def map_over(address: int, num_bytes: int, file: MemoryFile, start_bytes: int) -
         raise SharedMemoryError(
             f"A memory file cannot be mapped over {num_bytes} bytes in use ({reason})."
         )
+
+
+def make_own(address: int, num_bytes: int) -> None:
+    """Replace shared memory by a copy that is this process's own, at the same addresses.
+
+    Args:
+        address: A multiple of the size of a page.
+        num_bytes: How much; the rest of the last page goes with it.
+
+    Raises:
+        SharedMemoryError: If the system refuses.
+    """
+    num_bytes = -(-num_bytes // mmap.PAGESIZE) * mmap.PAGESIZE
+    copied = MemoryFile.create(num_bytes)
+    try:
+        copied.write(0, memoryview((ctypes.c_char * num_bytes).from_address(address)))
+        map_over(address, num_bytes, copied, 0)
+    finally:
+        copied.close()
 
 
 def mapping_over(
