@@ -125,14 +125,53 @@ def test_no_loader_cannot_be_measured():
     [
         (range(8), "FastLoader\\(dataset"),
         ([FastLoader(range(8), 2)], "got list"),
-        (MixedLoader({"a": range(8), "b": range(8)}, batch_size=2), "its `loader`"),
     ],
-    ids=["dataset", "list", "mixture"],
+    ids=["dataset", "list"],
 )
 @pytest.mark.parametrize("look", [benchmark, diagnose])
 def test_what_is_no_loader_is_refused_with_what_to_give(look, subject, hint):
     with pytest.raises(SettingsError, match=hint):
         look(subject, seconds=0.1)
+
+
+class Letters(IterableDataset):
+    def __iter__(self):
+        return iter(torch.arange(8))
+
+
+SOURCES = {"a": torch.arange(16), "b": torch.arange(8)}
+
+
+@pytest.mark.parametrize("with_names", [False, True], ids=["bare", "named"])
+@pytest.mark.parametrize(
+    "sources", [SOURCES, {**SOURCES, "c": Letters()}], ids=["one loader", "several loaders"]
+)
+@pytest.mark.parametrize("mix", ["batches", "samples"])
+def test_a_mixture_is_measured_as_the_loop_has_it(mix, sources, with_names):
+    mixed = MixedLoader(sources, 4, mix=mix, with_names=with_names, num_workers=0)
+    seen = []
+
+    (measured,) = benchmark(mixed, step=seen.append, seconds=0.1, num_rounds=1).measurements[
+        "loader"
+    ]
+
+    assert measured.stats.num_batches == len(seen)
+    assert measured.stats.num_samples == 4 * len(seen)
+    assert measured.stats.batch_bytes == 4 * 8
+    assert isinstance(seen[0], tuple if with_names else torch.Tensor)
+
+
+def test_a_mixture_that_one_loader_reads_is_diagnosed():
+    mixed = MixedLoader(SOURCES, 4, with_names=True, num_workers=0)
+
+    assert diagnose(mixed, step=lambda _: time.sleep(0.005), seconds=0.2).is_sound
+
+
+def test_of_a_mixture_of_several_loaders_it_is_said_what_to_look_at():
+    mixed = MixedLoader({**SOURCES, "c": Letters()}, 4)
+
+    with pytest.raises(SettingsError, match=r"mixed\.loaders"):
+        diagnose(mixed, seconds=0.1)
 
 
 class Spent(IterableDataset):

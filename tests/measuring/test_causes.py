@@ -97,6 +97,11 @@ FAULTS = {
         "device_transform",
     ),
     "sampler": ({"order_seconds": 0.07}, "shuffle=True"),
+    "device_transform": ({"device_transform_seconds": 0.06}, "batch_transform"),
+    "device_transform, without workers": (
+        {"device_transform_seconds": 0.06, "num_workers": 0},
+        "with num_workers=1",
+    ),
     "sampler, though the loop waits for a core": (
         {"order_seconds": 0.02, "queued_wait_seconds": 0.045},
         "shuffle=True",
@@ -152,6 +157,35 @@ FAULTS = {
             "slowdown": 2.1,
         },
         "num_workers=0",
+    ),
+    "too_few_workers, that were slower at first": (
+        {
+            "num_workers": 1,
+            "busy_workers": 0.95,
+            "samples_seconds": 0.03,
+            "step_seconds": 2e-3,
+            "wait_seconds": 0.12,
+        },
+        "num_workers=4",
+    ),
+    "contention, of threads that have few cores": (
+        {
+            "uses_threads": True,
+            "num_workers": 2,
+            "busy_workers": 1.9,
+            "samples_seconds": 0.03,
+            "wait_seconds": 0.08,
+        },
+        "processes",
+    ),
+    "contention, of threads beside others": (
+        {
+            "uses_threads": True,
+            "num_workers": 2,
+            "samples_seconds": 0.03,
+            "slowdown": 4.0,
+        },
+        "processes",
     ),
     "busy_cpus": ({"samples_seconds": 0.03, "slowdown": 6.0}, "fewer processes"),
     "busy_cpus, of which only the loop can tell": (

@@ -1,5 +1,6 @@
 """What samples cost is told apart from what others on the machine do."""
 
+import threading
 import time
 import traceback
 
@@ -7,8 +8,7 @@ import pytest
 from torch.utils.data import DataLoader, get_worker_info
 
 from fastloader import FastLoader
-from fastloader.machine._busy_clock import ThreadTime
-from fastloader.measuring._probe import _Part, _summed, probe
+from fastloader.measuring._probe import _ended, _note_end, _Part, _summed, probe
 
 
 class SlowInOurWorkers:
@@ -32,9 +32,11 @@ def part_of(*, wall, ran, queued, later=0.0, collate=0.0):
         wall_seconds=wall,
         later_wall_seconds=later,
         cpu_seconds=ran,
-        threads={1: ThreadTime(ran, queued)},
+        queued_seconds=queued,
+        others_queued_seconds=0.0,
         collate_seconds=collate,
         transform_seconds=0.0,
+        device_transform_seconds=0.0,
     )
 
 
@@ -65,6 +67,53 @@ def test_to_stand_in_line_for_a_core_is_neither_computing_nor_waiting(part, shar
 )
 def test_a_batch_is_slowed_by_the_time_for_which_others_had_the_core(part, slowdown):
     assert _summed([part], 0.0).slowdown == pytest.approx(slowdown)
+
+
+def part_of_threads(*, wall, ran, queued):
+    """Work of three threads beside the one that reads, each of which takes such times."""
+    return part_of(wall=wall, ran=3 * ran, queued=0.0)._replace(
+        others_queued_seconds=3 * queued
+    )
+
+
+@pytest.mark.parametrize(
+    ("part", "num_threads", "share"),
+    [
+        (part_of_threads(wall=0.1, ran=0.1, queued=0.0), 3.0, 1.0),
+        (part_of_threads(wall=0.15, ran=0.1, queued=0.05), 3.0, 1.0),
+        (part_of_threads(wall=0.6, ran=0.1, queued=0.5), 3.0, 1.0),
+        (part_of_threads(wall=0.3, ran=0.1, queued=0.0), 1.0, 1.0),
+        (part_of_threads(wall=1.2, ran=0.1, queued=0.3), 1.0, 1.0),
+        (part_of_threads(wall=0.3, ran=0.01, queued=0.0), 1.0, 0.1),
+    ],
+    ids=["at once", "too few cores", "crowded", "in turns", "in turns, crowded", "waiting"],
+)
+def test_threads_count_as_far_as_they_want_cores_at_once(part, num_threads, share):
+    found = _summed([part], 0.0)
+
+    assert found.num_threads == pytest.approx(num_threads)
+    assert found.computing_share == pytest.approx(share)
+
+
+def test_the_end_of_a_thread_is_noted():
+    _ended.clear()
+    threading.setprofile(_note_end)
+    try:
+        thread = threading.Thread(target=time.sleep, args=(0.001,))
+        thread.start()
+        thread.join()
+    finally:
+        threading.setprofile(None)
+
+    [waited] = _ended
+    assert waited >= 0.0
+
+
+def test_of_threads_that_end_the_batches_tell_that_had_the_cores():
+    crowded = part_of(wall=0.3, ran=0.2, queued=0.0)
+    free = part_of(wall=0.1, ran=0.2, queued=0.0)
+
+    assert _summed([crowded] * 6 + [free] * 2, 0.0).num_threads == pytest.approx(2.0)
 
 
 @pytest.mark.multiprocess

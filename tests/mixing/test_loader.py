@@ -9,6 +9,7 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from fastloader import FastLoader
+from fastloader.datasets import MixedDataset
 from fastloader.errors import EmptyEpochError, ResumeError, SettingsError
 from fastloader.mixing import MixedLoader
 from tests.equality import assert_same
@@ -420,6 +421,13 @@ def test_options_for_batches_have_no_place_where_samples_are_put_together_here()
 def test_only_datasets_can_be_mixed_inside_a_batch():
     with pytest.raises(SettingsError, match="inside a batch"):
         MixedLoader(_loaders(), mix="samples")
+
+
+@pytest.mark.parametrize("sources", [[range(4), range(8)], range(4), None], ids=str)
+@pytest.mark.parametrize("kind", [MixedLoader, MixedDataset])
+def test_sources_without_names_are_refused_with_what_to_write(kind, sources):
+    with pytest.raises(SettingsError, match=r"mapping from names .*'first': "):
+        kind(sources)
 
 
 def test_an_epoch_before_the_first_is_refused():

@@ -52,7 +52,7 @@ def run(arguments: argparse.Namespace) -> Report:
     """
     from torch.utils.data import DataLoader  # noqa: PLC0415 - help needs no torch
 
-    from fastloader.measuring import check_plot  # noqa: PLC0415
+    from fastloader.measuring import check_plot, is_loader  # noqa: PLC0415
     from fastloader.tuning import compare_settings, plot_comparison  # noqa: PLC0415
 
     if arguments.plot is not None:
@@ -60,7 +60,7 @@ def run(arguments: argparse.Namespace) -> Report:
     target = load_target(arguments.target)
     settings: dict[str, Any] = {text: parse_settings(text) for text in arguments.set}
     options = {"batch_size": arguments.batch_size}
-    if isinstance(target, DataLoader):
+    if is_loader(target):
         if settings:
             raise SettingsError(f"{arguments.target} is a loader: --set needs a dataset.")
         settings, options = {arguments.target: target}, {}

@@ -36,17 +36,18 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
 
 def run(arguments: argparse.Namespace) -> Report:
     """Look, and tell what was found."""
-    from torch.utils.data import DataLoader  # noqa: PLC0415 - help needs no torch
-
-    from fastloader import FastLoader, diagnose  # noqa: PLC0415
-    from fastloader.measuring import BenchmarkResult, check_plot, plot_diagnosis  # noqa: PLC0415
+    from fastloader import FastLoader, diagnose  # noqa: PLC0415 - help needs no torch
+    from fastloader.measuring import (  # noqa: PLC0415
+        BenchmarkResult,
+        check_plot,
+        is_loader,
+        plot_diagnosis,
+    )
 
     if arguments.plot is not None:
         check_plot(arguments.plot)
     target = load_target(arguments.target)
-    loader: Any = (
-        target if isinstance(target, DataLoader) else FastLoader(target, arguments.batch_size)
-    )
+    loader: Any = target if is_loader(target) else FastLoader(target, arguments.batch_size)
     diagnosis = diagnose(
         loader,
         step=load_step(arguments.step),

@@ -23,10 +23,23 @@ from fastloader.randomness._seeding import (
 from fastloader.sampling._compact import IndexList
 from fastloader.typing import Batch, BatchedDataset, Sample
 
-__all__ = ["MixedDataset", "source_seed"]
+__all__ = ["MixedDataset", "check_sources", "source_seed"]
 
 _SOURCE = 3
 """Tells the seed of a source from other seeds made of the same number."""
+
+
+def check_sources(sources: object) -> None:
+    """Refuse sources without names.
+
+    Raises:
+        SettingsError: If it is no mapping.
+    """
+    if not isinstance(sources, Mapping):
+        raise SettingsError(
+            "sources should be a mapping from names to datasets or loaders, such as "
+            f"{{'first': ..., 'second': ...}}, but got a {type(sources).__name__}."
+        )
 
 
 class MixedDataset(Dataset[Any]):
@@ -47,7 +60,7 @@ class MixedDataset(Dataset[Any]):
         with_names: Whether a sample is ``(name of its source, sample)``.
 
     Raises:
-        SettingsError: If there is no source, or an iterable one.
+        SettingsError: If there is no source, or an iterable one, or they have no names.
 
     Examples:
         >>> mixed = MixedDataset({"digits": range(3), "letters": "ab"}, with_names=True)
@@ -57,6 +70,7 @@ class MixedDataset(Dataset[Any]):
 
     def __new__(cls, sources: Mapping[str, Any], *, with_names: bool = False) -> Self:  # noqa: ARG004
         """Make one that reads as its sources can: torch looks at which methods there are."""
+        check_sources(sources)
         if cls is not MixedDataset:
             return super().__new__(cls)
         kind: type[MixedDataset] = MixedDataset

@@ -7,6 +7,7 @@ from fastloader.measuring._diagnose import Diagnosis, diagnose
 from fastloader.measuring._evidence import Evidence
 from fastloader.measuring._measure import Measurement, measure_loader
 from fastloader.measuring._plot import check_plot, plot_diagnosis, plot_rates
+from fastloader.measuring._subject import is_loader
 
 __all__ = [
     "BenchmarkResult",
@@ -19,6 +20,7 @@ __all__ = [
     "check_plot",
     "diagnose",
     "find_batch_size",
+    "is_loader",
     "measure_loader",
     "plot_diagnosis",
     "plot_rates",

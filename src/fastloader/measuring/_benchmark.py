@@ -1,11 +1,9 @@
 """Loaders measured in turn, as a table."""
 
 import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
-
-from torch.utils.data import DataLoader
 
 from fastloader._progress_bar import Progress, progress_bar
 from fastloader.errors import SettingsError
@@ -61,7 +59,7 @@ class BenchmarkResult:
 
 
 def benchmark(
-    loaders: DataLoader[Any] | Mapping[str, DataLoader[Any]],
+    loaders: Iterable[Any] | Mapping[str, Iterable[Any]],
     *,
     step: Callable[[Any], Any] | None = None,
     seconds: float = 5.0,
@@ -77,7 +75,7 @@ def benchmark(
     for good has no further turn.
 
     Args:
-        loaders: One, or several by name; torch's own are measured as they are.
+        loaders: One, or several by name: of this package (a `MixedLoader` too) or of torch.
         step: Called with each batch: what the training loop does with it. With it, the share of
             waiting tells whether a loader is fast enough; without it, all time is waiting.
         seconds: For each loader, over all rounds.

@@ -15,6 +15,7 @@ Cause: TypeAlias = Literal[
     "slow_samples",
     "collate",
     "batch_transform",
+    "device_transform",
     "sampler",
     "storage",
     "contention",
@@ -32,6 +33,9 @@ HOLDS_BACK = 0.3
 LARGE_BYTES = 1 << 20
 ONE_AFTER_THE_OTHER = 1.35
 """So many times the rate of one worker is little more than that of one."""
+CROWDED_ONE_AFTER_THE_OTHER = 1.7
+ALWAYS_AT_WORK = 0.8
+"""Share of the time for which workers make batches, from which on bringing these is not the matter."""
 MOST_WAITING_WORKERS = 32
 
 
@@ -183,6 +187,8 @@ def _dear_workers(e: Evidence) -> Finding | None:
     is_explained = e.expected_wait_seconds > 0.5 * e.wait_seconds
     if e.num_workers == 0 or is_explained or e.slowed_seconds > 0.5 * e.wait_seconds:
         return None
+    if e.busy_workers is not None and e.busy_workers > ALWAYS_AT_WORK * e.num_workers:
+        return None  # samples took longer than when they were looked at
     return _waiting(
         e,
         "too_many_workers",
@@ -201,6 +207,19 @@ def _sampler(e: Evidence) -> Finding | None:
         "worker does for it.",
         "a sampler that knows its order when the epoch begins (fastloader.sampling), or "
         "shuffle=True",
+    )
+
+
+def _device_transform(e: Evidence) -> Finding | None:
+    if e.device_transform_seconds < 0.5 * e.unqueued_wait_seconds:
+        return None
+    return _waiting(
+        e,
+        "device_transform",
+        f"device_transform takes {e.device_transform_seconds * 1e3:.1f} ms for each batch where the loop "
+        "waits for it, as batches stay in host memory.",
+        "batch_transform, which workers apply while the loop goes on"
+        + ("" if e.num_workers else ", with num_workers=1 or more"),
     )
 
 
@@ -259,22 +278,24 @@ def _against_slow_samples(e: Evidence) -> str:
     return "those samples cheaper: decoded once into a cache (cache=), cut, or left out"
 
 
+def _turns(e: Evidence) -> Finding | None:
+    # Where others have the cores, several threads get more of them than one, whoever's turn it is.
+    most = CROWDED_ONE_AFTER_THE_OTHER if e.is_crowded else ONE_AFTER_THE_OTHER
+    if not (e.uses_threads and e.computes) or not 0 < e.speedup < most or not _are_many(e):
+        return None
+    return _waiting(
+        e,
+        "contention",
+        f"{e.num_workers} threads make batches {e.speedup:.1f} times as fast as one: they "
+        "compute one after the other, since they share the interpreter.",
+        'workers="processes"',
+    )
+
+
 def _contention(e: Evidence) -> Finding | None:
     # Of worker processes that compute, one cannot tell it from a step that uses the CPUs as well.
-    can_tell = e.uses_threads or not e.computes
-    # Automatic workers that are only starting are not to blame: they are not busy yet.
-    at_once = e.num_workers if e.busy_workers is None else e.busy_workers
-    is_one = 0.5 < e.speedup < ONE_AFTER_THE_OTHER and at_once > 1.5 * e.speedup
-    if e.num_workers < 2 or not can_tell or not is_one:
+    if e.computes or not 0.5 < e.speedup < ONE_AFTER_THE_OTHER or not _are_many(e):
         return None
-    if e.computes:
-        return _waiting(
-            e,
-            "contention",
-            f"{e.num_workers} threads make batches {e.speedup:.1f} times as fast as one: they "
-            "compute one after the other, since they share the interpreter.",
-            'workers="processes"',
-        )
     return _waiting(
         e,
         "contention",
@@ -284,6 +305,13 @@ def _contention(e: Evidence) -> Finding | None:
         "num_workers=1 is as fast; to gain, a handle of its own for each worker (opened at the "
         "first read, not in __init__), no lock around reads, or a cache",
     )
+
+
+def _are_many(e: Evidence) -> bool:
+    """Return whether more workers are at it than make batches at once."""
+    # Automatic workers that are only starting are not to blame: they are not busy yet.
+    at_once = e.num_workers if e.busy_workers is None else e.busy_workers
+    return e.num_workers > 1 and at_once > 1.5 * e.speedup
 
 
 def _storage(e: Evidence) -> Finding | None:
@@ -330,11 +358,13 @@ _ALWAYS: tuple[_Rule, ...] = (_oversubscription, _too_many_workers, _epoch_gap, 
 _WAITING: tuple[_Rule, ...] = (
     _busy_cpus,
     _sampler,
+    _device_transform,
     _transport,
     _dear_workers,  # before what looks at the parts of a batch, which is not what is waited for
     _batch_transform,
     _slow_samples,
     _collate,
+    _turns,
     _contention,
     _storage,
     _capacity,

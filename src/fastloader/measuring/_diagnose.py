@@ -1,7 +1,7 @@
 """Looks at a loader at work and says what makes it slow."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from fastloader.measuring._causes import HOLDS_BACK, Cause, Finding, find_causes
 from fastloader.measuring._evidence import Evidence
 from fastloader.measuring._measure import Measurement, measure_loader
 from fastloader.measuring._probe import ProbeResult, probe
+from fastloader.measuring._subject import Subject
 
 __all__ = ["Diagnosis", "diagnose"]
 
@@ -75,7 +76,7 @@ class Diagnosis:
 
 
 def diagnose(
-    loader: DataLoader[Any],
+    loader: Iterable[Any],
     *,
     step: Callable[[Any], Any] | None = None,
     seconds: float = 5.0,
@@ -87,14 +88,15 @@ def diagnose(
     if the loader has worker processes, to see what they cost and whether they compute or wait.
 
     Args:
-        loader: Any `DataLoader`, torch's own included.
+        loader: Any `DataLoader`, torch's own included, or a `MixedLoader` of datasets that one loader
+            reads.
         step: Called with each batch: what the training loop does with it. Without it nothing
             can be said about waiting, since all that the loop does is to wait.
         seconds: For all of it, the start of workers not counted.
         progress: Whether to show a progress bar; "auto" shows it in a terminal.
 
     Raises:
-        SettingsError: If this is no loader, `step` cannot be called, `seconds` is not positive, the
+        SettingsError: If this is no loader, or a mixture of several, `step` cannot be called, `seconds` is not positive, the
             loader gives no batch, or its dataset can be read only once.
 
     Examples:
@@ -102,13 +104,14 @@ def diagnose(
         >>> diagnose(FastLoader(range(64), 8), seconds=0.2).is_sound
         True
     """
+    only = Subject(loader).only_loader
     with progress_bar(10, progress, what="Diagnosing", unit="") as bar:
         timed = None if step is None else _TimedStep(step)
         measurement = measure_loader(loader, step=timed, seconds=0.6 * seconds)
         bar.advance(6)
-        probed = probe(loader, 0.4 * seconds)
+        probed = probe(only, 0.4 * seconds)
         bar.advance(4)
-    evidence = _evidence_of(loader, measurement, probed, timed)
+    evidence = _evidence_of(only, measurement, probed, timed)
     slowest = sorted(probed.sample_seconds.items(), key=lambda pair: -pair[1])[:NUM_SLOWEST]
     return Diagnosis(find_causes(evidence), measurement, evidence, tuple(slowest))
 
@@ -184,6 +187,7 @@ def _evidence_of(
         computing_share=probed.computing_share,
         collate_seconds=probed.collate_seconds,
         transform_seconds=probed.transform_seconds,
+        device_transform_seconds=probed.device_transform_seconds,
         order_seconds=probed.order_seconds,
         has_own_collate=not any(
             loader.collate_fn is torchs for torchs in (default_collate, default_convert)

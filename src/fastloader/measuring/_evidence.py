@@ -38,6 +38,8 @@ class Evidence:
     collate_seconds: float = 0.0
     transform_seconds: float = 0.0
     """Of `batch_transform`."""
+    device_transform_seconds: float = 0.0
+    """Of `device_transform` where batches stay in host memory, and the loop waits for it."""
     order_seconds: float = 0.0
     """Of the caller's sampler, to draw the indices of a batch."""
     has_own_collate: bool = False

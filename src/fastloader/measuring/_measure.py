@@ -6,11 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from torch.utils.data import DataLoader
-
-from fastloader._loader import FastLoader
 from fastloader.errors import SettingsError
 from fastloader.machine._process_tree import tree_cost, tree_memory_bytes
+from fastloader.measuring._subject import Subject
 from fastloader.settings._given import check_callable
 from fastloader.stats import LoaderStats, PassTally, StatsSnapshot, count_samples
 
@@ -51,7 +49,7 @@ class Measurement:
 
 
 def measure_loader(
-    loader: DataLoader[Any],
+    loader: Any,
     *,
     step: Callable[[Any], Any] | None = None,
     seconds: float = 5.0,
@@ -69,7 +67,7 @@ def measure_loader(
     measured again.
 
     Args:
-        loader: Any `DataLoader`, of torch or of this package.
+        loader: Any `DataLoader`, of torch or of this package, or a `MixedLoader`.
         step: Called with each batch: what the training loop does with it. None does nothing,
             and then all time is waiting.
         seconds: How long to go on; the batch that is under way is waited for.
@@ -86,7 +84,7 @@ def measure_loader(
 
 
 def measure_if_any(
-    loader: DataLoader[Any],
+    loader: Any,
     *,
     step: Callable[[Any], Any] | None,
     seconds: float,
@@ -97,7 +95,7 @@ def measure_if_any(
     Raises:
         SettingsError: If this is no loader, `step` cannot be called, or `seconds` is not positive.
     """
-    _check_loader(loader)
+    subject = Subject(loader)
     check_callable("step", step)
     if not seconds > 0:
         raise SettingsError(f"seconds must be more than 0, but got {seconds}.")
@@ -107,36 +105,20 @@ def measure_if_any(
     num_empty = 0
     while not limit.is_reached and num_empty < MOST_PASSES_WITHOUT_BATCH:
         num_before = limit.num_batches
-        _run_pass(loader, stats, step, limit)
+        _run_pass(subject, stats, step, limit)
         num_empty = 0 if limit.num_batches > num_before else num_empty + 1
     if not limit.num_batches:
         return None
     snapshot = stats.snapshot()
-    if isinstance(loader, FastLoader):
-        inside = loader.stats.snapshot("epoch")
+    if subject.stats is not None:
+        inside = subject.stats.snapshot("epoch")
         snapshot = replace(snapshot, workers=inside.workers, fallbacks=inside.fallbacks)
-    if loader.num_workers and loader.persistent_workers:
+    if subject.keeps_workers:
         _settle()
     cost = tree_cost() - cost
     return Measurement(
         snapshot, cost.cpu_seconds, cost.page_faults, tree_memory_bytes(os.getpid())
     )
-
-
-def _check_loader(loader: Any) -> None:
-    """Refuse what is no loader; frameworks' proxies of one, which show its attributes, are.
-
-    Raises:
-        SettingsError: If it is something else.
-    """
-    if all(hasattr(loader, name) for name in ("dataset", "num_workers", "batch_sampler")):
-        return
-    hint = (
-        "Of a mixture, give what it reads with: its `loader`, or its `loaders` by name."
-        if hasattr(loader, "loaders")
-        else "Over a dataset, make one: FastLoader(dataset, batch_size)."
-    )
-    raise SettingsError(f"A DataLoader is measured, but got {type(loader).__name__}. {hint}")
 
 
 def _settle() -> None:
@@ -170,17 +152,16 @@ class _Limit:
 
 
 def _run_pass(
-    loader: DataLoader[Any],
+    subject: Subject,
     stats: LoaderStats,
     step: Callable[[Any], Any] | None,
     limit: _Limit,
 ) -> None:
     began = time.perf_counter()
-    iterator = iter(loader)
-    num_ahead = loader.num_workers * (loader.prefetch_factor or 1)
-    tally = stats.begin_pass(began, num_warm_up=num_ahead)
+    iterator = iter(subject.loader)
+    tally = stats.begin_pass(began, num_warm_up=subject.num_ahead)
     try:
-        while not limit.is_reached and _take(iterator, tally, loader, step):
+        while not limit.is_reached and _take(iterator, tally, subject, step):
             limit.note_batch()
     finally:
         tally.close()
@@ -189,7 +170,7 @@ def _run_pass(
 
 
 def _take(
-    iterator: Any, tally: PassTally, loader: DataLoader[Any], step: Callable[[Any], Any] | None
+    iterator: Any, tally: PassTally, subject: Subject, step: Callable[[Any], Any] | None
 ) -> bool:
     started = time.perf_counter()
     try:
@@ -197,8 +178,9 @@ def _take(
     except StopIteration:
         tally.note_end(started)
         return False
-    num_samples = 1 if loader.batch_sampler is None else count_samples(batch, 1)
-    tally.note(started, num_samples, batch)
+    unnamed = batch[1] if subject.has_names else batch
+    num_samples = count_samples(unnamed, 1) if subject.has_batches else 1
+    tally.note(started, num_samples, unnamed)
     if step is not None:
         step(batch)
     return True

@@ -1,7 +1,8 @@
 """What samples and their collating cost, where the loader makes them."""
 
+import sys
+import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -10,18 +11,21 @@ from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+import torch
 from torch.utils.data import DataLoader, IterableDataset, default_collate, get_worker_info
 
 from fastloader._loader import FastLoader
 from fastloader.datasets._batched import as_batched
 from fastloader.errors import SettingsError
-from fastloader.machine._busy_clock import ThreadTime, read_thread, read_threads
+from fastloader.machine._busy_clock import read_thread, read_threads
 
 __all__ = ["ProbeResult", "probe"]
 
 MOST_SAMPLES = 512
 LEAST_TIMED_SECONDS = 0.005
 ENOUGH_CPU_SECONDS = 0.1
+BEST_PARTS = 4
+"""One of so many batches tells how many threads there are."""
 
 T = TypeVar("T")
 
@@ -38,11 +42,13 @@ class _Part(NamedTuple):
     """Of what is done with them: to collate and to transform."""
     cpu_seconds: float
     """Of the process in that time."""
-    threads: dict[int, ThreadTime]
-    """Of each thread in that time."""
+    queued_seconds: float
+    """For which the thread that reads had no core in that time, and others of the process next."""
+    others_queued_seconds: float
     collate_seconds: float
     """Without the time for which others had the core, and so is the next."""
     transform_seconds: float
+    device_transform_seconds: float
 
 
 @dataclass(frozen=True)
@@ -57,10 +63,12 @@ class ProbeResult:
     """Of a batch, mean, and so are the next two."""
     transform_seconds: float
     """Of `batch_transform`."""
+    device_transform_seconds: float
+    """Of `device_transform` where batches stay in host memory; else 0."""
     order_seconds: float
     """To draw the indices, from a sampler of the caller's."""
     num_threads: float
-    """Threads that compute at once for one sample, by their CPU time; at least 1."""
+    """Threads that want a core at once for one sample, mean; at least 1."""
     slowdown: float
     """How many times as long a batch takes because others have the cores; at least 1."""
 
@@ -161,6 +169,7 @@ def _as_it_is(part: _Part) -> _Part:
 
 def _begin_worker(worker_init_fn: Callable[[int], object] | None, number: int) -> None:
     """Let the code of the caller find its own dataset in `get_worker_info`, to split it for instance."""
+    threading.setprofile(_note_end)
     info: Any = get_worker_info()
     # Which refuses to be changed otherwise.
     object.__setattr__(info, "dataset", info.dataset.probed)
@@ -178,6 +187,7 @@ class _ProbedDataset:
         self.probed = loader.dataset
         self._collate_fn = loader.collate_fn
         self._transform = getattr(loader, "batch_transform", None)
+        self._device_transform = _host_transform(loader)
         self._has_batches = loader.batch_sampler is not None
         size = getattr(loader.batch_sampler, "batch_size", None) or loader.batch_size or 1
         self.batch_size = size if self._has_batches else 1
@@ -198,22 +208,28 @@ class _ProbedDataset:
         # One sample to warm up, then whole batches.
         start = max(0, (number - 1) * self.batch_size + 1)
         wanted = self._indices[start : number * self.batch_size + 1]
-        threads, cpu, wall = read_threads(), time.process_time(), time.perf_counter()
+        others = _queued_of_others()
+        _ended.clear()
+        thread, cpu, wall = read_thread(), time.process_time(), time.perf_counter()
         made, seconds, batch = self._read_all(wanted)
         wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-        spent = {
-            number: now.since(threads.get(number, ThreadTime(0, 0)))
-            for number, now in read_threads().items()
-        }
-        collate_seconds = transform_seconds = 0.0
+        queued = read_thread().since(thread).queued_seconds
+        queued_others = sum(_ended) + sum(
+            now - others.get(number, 0.0) for number, now in _queued_of_others().items()
+        )
+        collate_seconds = transform_seconds = device_transform_seconds = 0.0
         later = time.perf_counter()
         if made:
             subject = made if self._has_batches else made[0]
             batch, collate_seconds = _own_seconds(lambda: self._collate_fn(subject))
         if (transform := self._transform) is not None and seconds:
-            transform_seconds = _own_seconds(lambda: transform(batch))[1]
-        times = (time.perf_counter() - later, cpu, spent, collate_seconds, transform_seconds)
-        return _Part(wanted[: len(seconds)], seconds, wall, *times)
+            batch, transform_seconds = _own_seconds(lambda: transform(batch))
+        later = time.perf_counter() - later
+        if (last := self._device_transform) is not None and seconds:
+            device_transform_seconds = _own_seconds(lambda: last(batch))[1]
+        times = (collate_seconds, transform_seconds, device_transform_seconds)
+        waits = (later, cpu, queued, queued_others)
+        return _Part(wanted[: len(seconds)], seconds, wall, *waits, *times)
 
     def _read_all(self, indices: list[int]) -> tuple[list[Any], list[float], Any]:
         """Return samples and the time of each; or no samples, but the batch they come as."""
@@ -239,6 +255,42 @@ class _ProbedDataset:
         return next(self._iterator)
 
 
+def _host_transform(loader: DataLoader[Any]) -> Callable[[Any], Any] | None:
+    """Return what is applied to each batch where the loop takes it, if that is in host memory."""
+    device = getattr(loader, "device", None)
+    if device is not None and torch.device(device).type != "cpu":
+        return None
+    return getattr(loader, "device_transform", None)
+
+
+_ended: list[float] = []
+"""How long each thread waited for a core that has ended since a batch was begun."""
+_kept = threading.local()
+
+
+class _End:
+    """Notes the end of the thread that keeps it."""
+
+    def __del__(self) -> None:
+        _ended.append(read_thread().queued_seconds)
+
+
+def _note_end(*_call: object) -> None:
+    """Let the end of a thread be noted; called by the thread when it begins."""
+    sys.setprofile(None)  # the first call is enough
+    _kept.end = _End()
+
+
+def _queued_of_others() -> dict[int, float]:
+    """Return how long each other thread of the process has waited for a core so far."""
+    own = threading.get_native_id()
+    return {
+        number: spent.queued_seconds
+        for number, spent in read_threads().items()
+        if number != own
+    }
+
+
 def _own_seconds(work: Callable[[], T]) -> tuple[T, float]:
     """Return the result of work and its time, without that for which others had the core."""
     before, started = read_thread(), time.perf_counter()
@@ -253,34 +305,41 @@ def _summed(parts: list[_Part], order_seconds: float) -> ProbeResult:
         for part in parts
         for index, spent in zip(part.indices, part.own_seconds, strict=True)
     }
-    wall_seconds = sum(part.wall_seconds for part in parts)
+    wall_seconds = max(sum(part.wall_seconds for part in parts), 1e-9)
     cpu_seconds = sum(part.cpu_seconds for part in parts)
-    busiest = _busiest_thread(parts)
-    ran, queued = busiest.ran_seconds, busiest.queued_seconds
-    own_seconds = wall_seconds - queued  # to stand in line for a core is no part of the work
+    num_threads = _num_threads(parts)
+    # To stand in line for a core is no part of the work.
+    queued_seconds = sum(part.queued_seconds + part.others_queued_seconds for part in parts)
+    own_seconds = max(wall_seconds - queued_seconds / num_threads, 1e-9)
     collate_seconds = sum(part.collate_seconds for part in parts)
     transform_seconds = sum(part.transform_seconds for part in parts)
     all_seconds = wall_seconds + sum(part.later_wall_seconds for part in parts)
     all_own_seconds = own_seconds + collate_seconds + transform_seconds
     return ProbeResult(
         seconds,
-        min(1.0, max(ran, cpu_seconds) / own_seconds) if own_seconds > 0 else 1.0,
+        min(1.0, cpu_seconds / own_seconds),
         collate_seconds / max(1, len(parts)),
         transform_seconds / max(1, len(parts)),
+        sum(part.device_transform_seconds for part in parts) / max(1, len(parts)),
         order_seconds,
-        max(1.0, cpu_seconds / ran) if ran >= LEAST_TIMED_SECONDS else 1.0,
+        num_threads,
         all_seconds / all_own_seconds if all_own_seconds >= LEAST_TIMED_SECONDS else 1.0,
     )
 
 
-def _busiest_thread(parts: list[_Part]) -> ThreadTime:
-    ran: Counter[int] = Counter()
-    queued: Counter[int] = Counter()
-    for part in parts:
-        for number, spent in part.threads.items():
-            ran[number] += spent.ran_seconds  # type: ignore[assignment]  # counts need not be whole
-            queued[number] += spent.queued_seconds  # type: ignore[assignment]
-    if not ran:
-        return ThreadTime(sum(part.cpu_seconds for part in parts), 0.0)
-    number, seconds = ran.most_common(1)[0]
-    return ThreadTime(seconds, queued[number])
+def _num_threads(parts: list[_Part]) -> float:
+    """Return how many threads want a core at once, mean; at least 1.
+
+    Those that take turns, as Python's do, want one in all; those that others keep from their cores want
+    them none the less. While others do, who waits for a turn is woken to no end; so what counts is the
+    part of the time with most of the cores.
+    """
+    timed = [part for part in parts if part.cpu_seconds >= LEAST_TIMED_SECONDS / 10]
+    best = sorted(timed, key=lambda part: -part.cpu_seconds / part.wall_seconds)
+    best = best[: -(-len(best) // BEST_PARTS)]
+    if sum(part.cpu_seconds for part in best) < LEAST_TIMED_SECONDS:
+        return 1.0
+    wanted = sum(
+        part.cpu_seconds + part.queued_seconds + part.others_queued_seconds for part in best
+    )
+    return max(1.0, wanted / sum(part.wall_seconds for part in best))

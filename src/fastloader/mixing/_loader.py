@@ -7,6 +7,7 @@ from typing import Any, Literal
 from fastloader._loader import FastLoader
 from fastloader._torch_internals import not_compiled
 from fastloader.datasets import MixedDataset
+from fastloader.datasets._mixed import check_sources
 from fastloader.errors import SettingsError
 from fastloader.machine._ranks import Ranks, read_ranks
 from fastloader.mixing._batch_sampler import MixedBatchSampler
@@ -117,6 +118,8 @@ class MixedLoader:
             "stop": stop,
             "epoch_length": epoch_length,
         }
+        check_sources(sources)
+        self._with_names = with_names
         self._mix: DatasetsMix | LoadersMix
         if are_all_map_style(sources):
             ranks = _ranks_to_share(distributed)
@@ -195,6 +198,11 @@ class MixedLoader:
     def names(self) -> tuple[str, ...]:
         """Names of the sources."""
         return self._mix.mixture.names
+
+    @property
+    def with_names(self) -> bool:
+        """Whether batches come with the name of their source, or the names of their samples."""
+        return self._with_names
 
     @property
     def weights(self) -> dict[str, float]:

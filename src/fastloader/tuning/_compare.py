@@ -59,9 +59,9 @@ def compare_settings(
         warnings.filterwarnings("ignore", "This DataLoader will create")
         warnings.filterwarnings("ignore", r"num_workers=\d+ is more than the")
         loaders = {
-            name: given
-            if isinstance(given, DataLoader)
-            else FastLoader(dataset, **{**options, **given})
+            name: FastLoader(dataset, **{**options, **given})
+            if isinstance(given, Mapping)
+            else given
             for name, given in settings.items()
         }
         return benchmark(

@@ -4,10 +4,12 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import IterableDataset
 
 from fastloader._loader import FastLoader
 from fastloader.errors import SettingsError, UnpicklableError
+from fastloader.measuring import is_loader
+from fastloader.measuring._subject import Subject as Measured
 from fastloader.pickling._pickling import dumps_for_worker, loads_from_parent
 from fastloader.settings._settings import LoaderSettings
 from fastloader.tuning._candidate import SEARCHED, Candidate
@@ -36,12 +38,13 @@ class Subject:
     """A dataset with its order and the options that are not searched.
 
     Args:
-        source: A dataset, or a loader over one. Of a loader every option is kept but those
-            that are searched.
+        source: A dataset, or a loader over one (also that of a `MixedLoader` which has one). Of a
+            loader every option is kept but those that are searched.
         options: Of a `FastLoader` over the dataset; those that are searched stay as given.
 
     Raises:
-        SettingsError: If there are options beside a loader, or wrong ones.
+        SettingsError: If there are options beside a loader, or wrong ones, or it is a mixture of
+            several loaders.
     """
 
     fixed: dict[str, Any]
@@ -49,7 +52,8 @@ class Subject:
 
     def __init__(self, source: Any, options: Mapping[str, Any]) -> None:
         template: Any
-        if isinstance(source, DataLoader):
+        if is_loader(source):
+            source = Measured(source).only_loader
             given, template, self.fixed = _options_of(source, options), source, {}
         else:
             given = {"dataset": source, **options}
@@ -82,6 +86,11 @@ class Subject:
             batches = options.get("batch_sampler")
             self._tape = Tape(options["sampler"] if batches is None else batches)
         return self._tape
+
+    @property
+    def pickled_bytes(self) -> int:
+        """Size of what each worker process may get a copy of: all but large arrays."""
+        return 0 if self._pickled is None else len(self._pickled[0])
 
     def automatic_settings(self) -> LoaderSettings:
         """Return what a loader would choose by itself, beside what the caller has decided."""
