@@ -89,4 +89,30 @@ def test_a_script_describes_its_dataset_as_an_importer_does(tmp_path):
         for name in ("__main__", "train")
     )
 
-    assert run == imported == ["Cells", None, {"size": 3}]
+    assert run == imported
+    assert run[:3] == ["Cells", None, {"size": 3}]
+
+
+def of_code(text, name="Cells"):
+    place = {}
+    exec(text, place)
+    return describe(place[name]() if name == "Cells" else place[name])
+
+
+CELLS = "class Cells:\n    def __getitem__(self, index):\n        return {0}\n"
+
+
+def test_code_counts_but_not_where_it_stands():
+    assert of_code(CELLS.format("index + 1")) == of_code("\n\n" + CELLS.format("index + 1"))
+    assert of_code(CELLS.format("index + 1")) != of_code(CELLS.format("index + 2"))
+    assert of_code(CELLS.format("[x for x in index]")) != of_code(
+        CELLS.format("[x * 2 for x in index]")
+    )
+    assert of_code("f = lambda x: x", "f") != of_code("f = lambda x: x + 1", "f")
+    assert of_code("f = lambda x: x in {'a', 'b'}", "f") == of_code(
+        "f = lambda x: x in {'b', 'a'}", "f"
+    )
+
+
+def test_code_of_libraries_does_not_count():
+    assert describe(TensorDataset(torch.zeros(2)))[3:] == []

@@ -12,7 +12,11 @@ import pytest
 import torch
 
 from fastloader.machine import _machine as machine_module
-from fastloader.machine._machine import read_available_bytes, read_machine
+from fastloader.machine._machine import (
+    read_available_bytes,
+    read_machine,
+    read_processor,
+)
 
 GB = 1 << 30
 
@@ -31,6 +35,15 @@ def system(tmp_path, monkeypatch):
 
     write({"proc/meminfo": f"MemTotal: 1 kB\nMemAvailable: {64 * GB // 1024} kB\n"})
     return write
+
+
+def test_the_processor_is_told_by_its_model(system):
+    folder = system({
+        "proc/cpuinfo": "processor\t: 0\nmodel name\t: Quick: 9 GHz\nflags\t: a\n"
+    })
+
+    assert read_processor(folder) == "Quick: 9 GHz"
+    assert isinstance(read_processor(folder / "nowhere"), str)
 
 
 VERSION_2 = {

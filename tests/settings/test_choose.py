@@ -180,6 +180,16 @@ def test_settings_that_were_suggested_fill_what_is_left_open():
     assert settings.reasons["num_workers"] == wanted.reasons["num_workers"]
 
 
+def test_of_suggested_workers_no_more_start_than_memory_has_room_for():
+    wanted = choose_settings(PLAIN, OPAQUE, GivenOptions(num_workers=12))
+    small = dataclasses.replace(PLAIN, available_bytes=GB)
+
+    settings = choose_settings(small, OPAQUE, GivenOptions(suggested=wanted))
+
+    assert settings.num_workers == 4
+    assert "memory" in settings.reasons["num_workers"]
+
+
 def test_that_nothing_could_be_suggested_is_said_beside_the_number_of_workers():
     settings = choose_settings(PLAIN, OPAQUE, GivenOptions(suggested="nothing is stored"))
 

@@ -96,6 +96,30 @@ def test_a_result_belongs_to_its_machine():
     assert len(paths) == 3  # how much memory is free is no such fact
 
 
+def test_a_result_belongs_to_a_kind_of_processor(monkeypatch):
+    found = set()
+    for model in ("Slow 1", "Quick 9"):
+        monkeypatch.setattr(
+            "fastloader.settings._tuned_results.read_processor", lambda model=model: model
+        )
+        found.add(result_path(Squares(), 4, read_machine()))
+
+    assert len(found) == 2
+
+
+def test_a_result_belongs_to_what_the_dataset_does():
+    store()
+
+    class Cubes(Squares):
+        def __getitem__(self, index):
+            return torch.tensor([float(index) ** 3])
+
+    Cubes.__name__ = Cubes.__qualname__ = "Squares"
+
+    assert FastLoader(Squares(), 4, settings="tuned").settings.workers == "threads"
+    assert FastLoader(Cubes(), 4, settings="tuned").settings.workers == "processes"
+
+
 @pytest.mark.multiprocess
 def test_workers_that_were_measured_all_start_at_once():
     store(num_workers=2)
@@ -136,13 +160,42 @@ def test_a_damaged_file_is_warned_of_and_left(content):
     assert path.read_text() == content
 
 
-def test_values_that_cannot_be_are_a_damaged_file():
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"num_workers": -1},
+        {"num_workers": 2.5},
+        {"num_workers": True},
+        {"num_workers": None},
+        {"num_workers": "2"},
+        {"prefetch_factor": 1.5},
+        {"workers": "ants"},
+        {"workers": ["threads"]},
+        {"transport": None},
+        {"pin_memory": "yes"},
+        {"in_order": 1},
+        {"multiprocessing_context": 3},
+        {"timeout": "0"},
+        {"ignored": []},
+        {"unknown": 1},
+    ],
+    ids=str,
+)
+def test_values_that_cannot_be_are_a_damaged_file(wrong):
     path = store()
     document = json.loads(path.read_text())
-    document["settings"]["num_workers"] = -1
+    document["settings"].update(wrong)
     path.write_text(json.dumps(document))
 
-    with pytest.warns(UserWarning, match="num_workers"):
+    with pytest.warns(UserWarning, match=next(iter(wrong))):
+        assert load_result(path) is None
+
+
+def test_a_file_that_is_nested_without_end_is_a_damaged_one():
+    path = store()
+    path.write_text("[" * 100_000)
+
+    with pytest.warns(UserWarning, match="cannot be used"):
         assert load_result(path) is None
 
 

@@ -35,6 +35,8 @@ LIMITS = {
 
 
 class Subject:
+    pickled_bytes = 0
+
     def __init__(self, **fixed):
         self.fixed = fixed
 
@@ -43,24 +45,29 @@ class Machine:
     """Trials whose rates are what a function of their candidate says."""
 
     def __init__(self, rate, monkeypatch):
-        self.alive = 0
+        self.alive = set()
+        self.most_at_work = 0
+        at_work = self.at_work = set()
         machine = self
 
         class FakeTrial:
             def __init__(self, _subject, candidate, _step):
                 self.candidate = candidate
                 self.position = 0
-                machine.alive += 1
-                assert machine.alive <= 3
+                machine.alive.add(self)
+                assert len(machine.alive) <= 3
 
             def measure(self, num_batches, _max_seconds):
+                at_work.add(self)
+                machine.most_at_work = max(machine.most_at_work, len(at_work))
                 return Stretch(num_batches, num_batches / rate(self.candidate))
 
             def take_one(self):
                 return b"batch"
 
             def close(self):
-                machine.alive -= 1
+                machine.alive.discard(self)
+                at_work.discard(self)
 
         monkeypatch.setattr(_search, "Trial", FakeTrial)
 
@@ -78,7 +85,7 @@ class Machine:
         found.begin(plain, len)
         found.run(PLAIN)
         found.close()
-        assert self.alive == 0
+        assert not self.at_work
         assert len(notes) == len(found.rows)
         return found
 
@@ -140,6 +147,26 @@ def test_any_order_is_told_of_and_only_taken_where_it_may_be(machine):
     assert kept.best.candidate.in_order
     assert "any_order=True" in kept.rows[-1].outcome
     assert not taken.best.candidate.in_order
+
+
+def test_where_there_is_room_for_the_workers_of_one_setting_the_others_end_first(machine):
+    rivals = machine(lambda c: 10.0 * max(1, c.num_workers))
+
+    found = rivals.search(max_workers=4, max_threads=0, memory_bytes=(4 << 28) + 100)
+
+    assert found.best.candidate.num_workers == 4
+    assert rivals.most_at_work == 1 + 1  # the first has no workers
+
+
+def test_what_each_process_gets_a_copy_of_counts_as_memory(machine):
+    subject = Subject()
+    subject.pickled_bytes = 1 << 30
+
+    found = machine(lambda c: 10.0 * max(1, c.num_workers)).search(
+        subject, max_threads=0, memory_bytes=3 << 30
+    )
+
+    assert found.best.candidate.num_workers == 2
 
 
 def test_what_would_take_too_much_memory_is_not_tried(machine):

@@ -3,6 +3,7 @@
 import json
 import multiprocessing
 import random
+import shutil
 import time
 
 import numpy as np
@@ -11,9 +12,10 @@ import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 import fastloader
-from fastloader import FastLoader
-from fastloader.errors import EmptyEpochError, SettingsError, TuningError
+from fastloader import FastLoader, MixedLoader
+from fastloader.errors import DestinationError, EmptyEpochError, SettingsError, TuningError
 from fastloader.tuning import measure_settings
+from fastloader.tuning._thread_gate import find_thread_obstacle
 
 pytestmark = pytest.mark.multiprocess
 
@@ -173,6 +175,56 @@ def test_an_interrupt_leaves_no_worker_behind():
     while multiprocessing.active_children() and time.monotonic() < until:
         time.sleep(0.05)
     assert multiprocessing.active_children() == []
+
+
+class Slow(Numbers):
+    """Storage that takes long for each sample."""
+
+    def __getitem__(self, index):
+        time.sleep(0.2)
+        return torch.tensor(float(index))
+
+
+def test_whether_threads_can_read_is_found_out_within_the_budget():
+    began = time.monotonic()
+    obstacle = find_thread_obstacle(Slow(), 60.0)
+    between = time.monotonic()
+    cut_off = find_thread_obstacle(Slow(), 0.5)
+    ended = time.monotonic()
+
+    assert obstacle is None
+    assert between - began < 30  # 8 samples by one thread, and by four at once, take 3.2
+    assert cut_off is not None
+    assert ended - between < 10
+
+
+def test_a_mixture_that_one_loader_reads_can_be_tuned():
+    sources = {"a": Numbers(), "b": Numbers()}
+
+    assert quick(MixedLoader(sources, 4), save=False).best.rate > 0
+    with pytest.raises(SettingsError, match="mixture of several loaders"):
+        quick(MixedLoader({**sources, "c": Stream()}, 4))
+
+
+def test_a_folder_that_cannot_be_written_to_is_said_before_the_time_is_spent(tmp_path):
+    (tmp_path / "file").touch()
+    began = time.monotonic()
+
+    with pytest.raises(DestinationError, match="give cache_dir"):
+        quick(Numbers(), cache_dir=tmp_path / "file", budget_seconds=60)
+
+    assert time.monotonic() - began < 30
+
+
+def test_a_result_that_can_no_longer_be_stored_is_returned_all_the_same(tmp_path):
+    def step(_batch):
+        shutil.rmtree(tmp_path / "gone", ignore_errors=True)
+        (tmp_path / "gone").touch()
+
+    with pytest.warns(UserWarning, match="The result is not stored"):
+        report = quick(Numbers(), step=step, cache_dir=tmp_path / "gone")
+
+    assert report.settings.num_workers >= 0
 
 
 def test_an_epoch_without_batches_is_said():

@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import platform
 import shutil
 import sys
 import threading
@@ -26,6 +27,7 @@ __all__ = [
     "may_fork_safely",
     "read_available_bytes",
     "read_machine",
+    "read_processor",
     "read_shared_bytes",
     "read_total_bytes",
 ]
@@ -300,6 +302,16 @@ def read_total_bytes() -> int:
         return int(psutil.virtual_memory().total)
     except OSError:  # Linux without /proc
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def read_processor(root: Path = Path("/")) -> str:
+    """Return the model of the processor, as the system names it; empty if it does not.
+
+    Args:
+        root: Where the file system ``proc`` is mounted.
+    """
+    _, _, told = read_text(f"{_without_slash(root)}/proc/cpuinfo").partition("model name")
+    return told.partition("\n")[0].strip("\t :") or platform.processor()
 
 
 def read_shared_bytes(folder: Path = Path("/dev/shm")) -> int | None:  # noqa: S108 - not to write to

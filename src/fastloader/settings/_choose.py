@@ -7,7 +7,12 @@ from fastloader.errors import SettingsError
 from fastloader.machine._machine import Machine
 from fastloader.settings._inputs import DatasetTraits, GivenOptions
 from fastloader.settings._settings import LoaderSettings, Transport, Workers
-from fastloader.settings._worker_limits import count_waiting, count_workers
+from fastloader.settings._worker_limits import (
+    BY_MEMORY,
+    count_that_fit,
+    count_waiting,
+    count_workers,
+)
 
 __all__ = [
     "CHOOSERS",
@@ -144,7 +149,7 @@ def choose_num_workers(
     if given.num_workers_override is not None:
         number = given.num_workers_override, "FASTLOADER_NUM_WORKERS is set"
     elif suggestion is not None:
-        number = suggestion
+        number = _limit_to_memory(*suggestion, machine, given)
     elif traits.is_sequence:
         return 0, "the samples lie ready in memory"
     elif traits.has_ready_samples:
@@ -202,6 +207,16 @@ def _find_obstacle(machine: Machine, traits: DatasetTraits, given: GivenOptions)
     if machine.is_daemonic:
         return "a daemonic process may not start workers"
     return traits.tied
+
+
+def _limit_to_memory(
+    number: int, reason: str, machine: Machine, given: GivenOptions
+) -> tuple[int, str]:
+    """Keep what was measured with more memory than there is now from starting more than fit."""
+    if _choose_workers(given)[0] == "threads":
+        return number, reason
+    that_fit = count_that_fit(machine, number)
+    return (number, reason) if that_fit == number else (that_fit, BY_MEMORY)
 
 
 def _limit_to_shards(number: int, reason: str, traits: DatasetTraits) -> tuple[int, str]:

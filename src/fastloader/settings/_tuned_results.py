@@ -5,20 +5,23 @@ import json
 import logging
 import platform
 import sys
+import tempfile
 import warnings
 from collections.abc import Mapping
 from dataclasses import fields
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from fastloader._atomic import replacing
 from fastloader.cache._disk_file import default_cache_folder
+from fastloader.errors import DestinationError
 from fastloader.inspection._description import describe
-from fastloader.machine._machine import Machine
+from fastloader.machine._machine import Machine, read_processor
 from fastloader.settings._settings import LoaderSettings
 
-__all__ = ["load_result", "result_path", "save_result"]
+__all__ = ["check_folder", "load_result", "result_path", "save_result"]
 
 _VERSION = 1
 """Of the form of the files; another one is not read."""
@@ -37,13 +40,14 @@ def result_path(
     Args:
         dataset: As given to the loader; see `describe` for what counts.
         batch_size: Of the loader.
-        machine: CPUs, ranks and accelerator count; how much memory is free does not.
+        machine: Its kind of processor, CPUs, ranks and accelerator count; its name and how much memory is
+            free do not.
         folder: Cache folder; the user's by default.
     """
     facts = {
         "dataset": describe(dataset),
         "batch_size": batch_size,
-        "system": [sys.platform, platform.machine()],
+        "system": [sys.platform, platform.machine(), read_processor()],
         "granted_cpus": machine.granted_cpus,
         "local_world_size": machine.local_world_size,
         "accelerator": machine.accelerator,
@@ -52,6 +56,27 @@ def result_path(
     digest = hashlib.sha256(text.encode()).hexdigest()[:24]
     name = f"{type(dataset).__name__}-{digest}.json"
     return (default_cache_folder() if folder is None else folder) / "tuned" / name
+
+
+def check_folder(path: Path) -> None:
+    """Make the folder of a result, and see whether a file can be made there.
+
+    Args:
+        path: From `result_path`.
+
+    Raises:
+        DestinationError: If not.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+    except OSError as error:
+        raise DestinationError(
+            f"{path.parent} cannot be written to ({error}), so the result could not be stored: give "
+            "cache_dir (--cache-dir), set FASTLOADER_CACHE_DIR, or do without by save=False "
+            "(--no-save)."
+        ) from error
 
 
 def save_result(path: Path, settings: LoaderSettings, measured: Mapping[str, Any]) -> None:
@@ -98,10 +123,29 @@ def load_result(path: Path) -> LoaderSettings | None:
         if document["version"] != _VERSION:
             logger.info("%s has another version than %d: tune again.", path, _VERSION)
             return None
+        _check_types(document["settings"])
         return LoaderSettings(**document["settings"], reasons=document["reasons"])
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
         _warn(path, error)
         return None
+
+
+def _check_types(values: Mapping[str, Any]) -> None:
+    """Refuse values that no setting has.
+
+    Raises:
+        TypeError: If there is one.
+    """
+    for name, hint in get_type_hints(LoaderSettings).items():
+        if name in values and not _fits(values[name], hint):
+            raise TypeError(f"{name} is {values[name]!r}")
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    if get_origin(hint) is Literal:
+        return value in get_args(hint)
+    kinds = get_args(hint) if isinstance(hint, UnionType) else (hint,)
+    return type(value) in kinds or (float in kinds and type(value) is int)
 
 
 def _warn(path: Path, error: Exception) -> None:

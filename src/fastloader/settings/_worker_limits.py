@@ -2,7 +2,7 @@
 
 from fastloader.machine._machine import Machine
 
-__all__ = ["count_waiting", "count_workers"]
+__all__ = ["BY_MEMORY", "count_that_fit", "count_waiting", "count_workers"]
 
 _MAX_WORKERS = 16
 """More workers than this no longer raise the rate on any machine measured."""
@@ -16,7 +16,7 @@ _WORKER_BYTES = 512 * 1024 * 1024
 _PROCESS_BYTES = 256 * 1024 * 1024
 """The same without batches, whose size is known before workers become more than CPUs."""
 
-_BY_MEMORY = "limited by the memory available"
+BY_MEMORY = "limited by the memory available"
 
 _WORKER_FILES = 16
 """Open files that the process should have for each worker: it keeps five, the rest is left."""
@@ -48,7 +48,7 @@ def count_workers(
         limits.append((num_batches, "one for each batch of an epoch"))
     number, reason = min(limits, key=lambda limit: limit[0])
     that_fit = machine.count_that_fit(_WORKER_BYTES, number)
-    return (number, reason) if that_fit == number else (that_fit, _BY_MEMORY)
+    return (number, reason) if that_fit == number else (that_fit, BY_MEMORY)
 
 
 def count_waiting(machine: Machine, num_batches: int | None) -> int:
@@ -63,4 +63,14 @@ def count_waiting(machine: Machine, num_batches: int | None) -> int:
         limits.append(machine.max_open_files // _WORKER_FILES)
     if num_batches is not None:
         limits.append(num_batches)
-    return machine.count_that_fit(_PROCESS_BYTES * machine.local_world_size, min(limits))
+    return count_that_fit(machine, min(limits))
+
+
+def count_that_fit(machine: Machine, number: int) -> int:
+    """Return how many of a number of processes there is memory for, apart from their batches.
+
+    Args:
+        machine: What the process may use.
+        number: Of processes.
+    """
+    return machine.count_that_fit(_PROCESS_BYTES * machine.local_world_size, number)

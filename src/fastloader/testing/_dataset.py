@@ -1,5 +1,6 @@
 """Check that a dataset keeps the contract that loaders rely on."""
 
+import math
 import random
 import statistics
 import time
@@ -102,7 +103,9 @@ def check_dataset(
     return report
 
 
-def check_threads(dataset: Any, *, num_samples: int = 8) -> Check:
+def check_threads(
+    dataset: Any, *, num_samples: int = 8, reading_seconds: float = math.inf
+) -> Check:
     """Check only whether several threads at once read what one thread reads.
 
     What is not made for that may crash. The global random state is left as it was.
@@ -110,10 +113,14 @@ def check_threads(dataset: Any, *, num_samples: int = 8) -> Check:
     Args:
         dataset: Map-style dataset.
         num_samples: How many samples to look at, spread over the dataset.
+        reading_seconds: For one thread to read them first; fewer are looked at, two at least, where
+            it takes longer.
     """
     subject = _Subject(dataset, num_samples, None)
     with _random_state_kept():
-        return run_check("same rows in threads", subject.same_rows_in_threads)
+        return run_check(
+            "same rows in threads", lambda: subject.same_rows_in_threads(reading_seconds)
+        )
 
 
 def _length(dataset: Any) -> int:
@@ -198,7 +205,7 @@ class _Subject:
             _expect(expected, self._rows(num_workers), f"with {num_workers} workers")
         return f"{len(expected)} rows"
 
-    def same_rows_in_threads(self) -> str:
+    def same_rows_in_threads(self, reading_seconds: float = math.inf) -> str:
         self._need_indices()
         batched = as_batched(self.dataset)
 
@@ -206,7 +213,7 @@ class _Subject:
             [sample] = self._samples(self.dataset, [index])
             return sample
 
-        num_rounds = race(read, self._indices)
+        num_rounds = race(read, self._indices, reading_seconds)
         if batched is not None:
             get_batch = batched.get_batch
 
@@ -214,7 +221,7 @@ class _Subject:
                 with draw_scope(_SCOPE):
                     return get_batch([first, *self._indices])
 
-            num_rounds = min(num_rounds, race(read_batch, self._indices))
+            num_rounds = min(num_rounds, race(read_batch, self._indices, reading_seconds))
         return f"{len(self._indices)} rows in {NUM_THREADS} threads at once, {num_rounds} times"
 
     def memory_growth(self, max_growth_bytes: int) -> str:

@@ -50,12 +50,18 @@ class Candidate:
             words.append("pinned")
         return ", ".join(words)
 
-    def memory_bytes(self, batch_bytes: int) -> int:
-        """Return what its workers and the batches under way may take."""
+    def memory_bytes(self, batch_bytes: int, pickled_bytes: int) -> int:
+        """Return what its workers and the batches under way may take.
+
+        Args:
+            batch_bytes: Size of a batch.
+            pickled_bytes: Size of the objects that each process may have a copy of; a forked one
+                copies those that it looks at.
+        """
         processes = self.num_workers if self.workers == "processes" else 0
         # Two more are in the hands of the consumer.
         num_batches = self.num_workers * (self.prefetch_factor or 0) + 2
-        return processes * _PROCESS_BYTES + num_batches * batch_bytes
+        return processes * (_PROCESS_BYTES + pickled_bytes) + num_batches * batch_bytes
 
 
 SEARCHED = tuple(field.name for field in fields(Candidate))

@@ -103,7 +103,9 @@ class Duel:
         )
 
 
-def fight(holder: Trial, challenger: Trial, rate: float, pace: Pace) -> Duel:
+def fight(
+    holder: Trial, challenger: Trial, rate: float, pace: Pace, *, is_tight: bool = False
+) -> Duel:
     """Measure two trials in turns.
 
     Both read the same batches in a round: of samples that differ, other ones would take longer or
@@ -115,6 +117,7 @@ def fight(holder: Trial, challenger: Trial, rate: float, pace: Pace) -> Duel:
         challenger: What may be better.
         rate: Of the holder, in batches per second, about.
         pace: How long it may take; at least one round is measured.
+        is_tight: Whether there is memory for the workers of one of them alone.
     """
     num_workers = max(holder.candidate.num_workers, challenger.candidate.num_workers)
     num_batches = pace.num_batches(rate, num_workers)
@@ -126,7 +129,7 @@ def fight(holder: Trial, challenger: Trial, rate: float, pace: Pace) -> Duel:
         trials = (holder, challenger) if len(duel.rates) % 2 == 0 else (challenger, holder)
         # A clear loser is not waited for.
         max_seconds = 3 * max(pace.stretch_seconds, num_batches / rate)
-        measured = measure_alike(trials, num_batches, max_seconds)
+        measured = measure_alike(trials, num_batches, max_seconds, is_tight=is_tight)
         wanted = pace.num_batches(measured[holder], num_workers)
         if wanted > _FAR_MORE * num_batches and not pace.is_over:
             # What was expected was measured while others had the cores. In so few batches those that
@@ -139,7 +142,7 @@ def fight(holder: Trial, challenger: Trial, rate: float, pace: Pace) -> Duel:
 
 
 def measure_alike(
-    trials: Iterable[Trial], num_batches: int, max_seconds: float
+    trials: Iterable[Trial], num_batches: int, max_seconds: float, *, is_tight: bool = False
 ) -> dict[Trial, float]:
     """Return the batches per second of trials, one after the other over the same batches.
 
@@ -147,11 +150,16 @@ def measure_alike(
         trials: In this order.
         num_batches: For each.
         max_seconds: For each, after which it is given up.
+        is_tight: Whether the workers of one end before those of the next one start.
     """
     trials = [*trials]
     position = max(trial.position for trial in trials)
     measured = {}
     for trial in trials:
+        if is_tight:
+            for other in trials:
+                if other is not trial:
+                    other.close()
         trial.position = position
         measured[trial] = trial.measure(num_batches, max_seconds).rate
     return measured

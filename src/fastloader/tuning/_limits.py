@@ -15,6 +15,10 @@ _MOST_WORKERS = 64
 _MOST_WAITING = 32
 """Workers that wait for a disk or a network may be more than the CPUs."""
 
+_GATE_SHARE = 0.2
+_LEAST_GATE_SECONDS = 2.0
+"""Of the budget, to find out whether threads can read the dataset: the start of a process included."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
@@ -40,6 +44,7 @@ def find_limits(
     max_workers: int | None,
     memory_bytes: int | None,
     any_order: bool,
+    budget_seconds: float,
 ) -> tuple[Limits, tuple[str, ...]]:
     """Return the limits, and in words what is left out for reasons that a caller may not expect.
 
@@ -49,6 +54,7 @@ def find_limits(
         max_workers: By the caller.
         memory_bytes: By the caller.
         any_order: By the caller.
+        budget_seconds: Of the search.
     """
     traits = describe_dataset(
         subject.dataset,
@@ -67,7 +73,9 @@ def find_limits(
     if subject.is_iterable:
         max_threads = min(1, most)
     elif most > 1 and _may_be_threads(subject):
-        thread_obstacle = process_obstacle or find_thread_obstacle(subject.dataset)
+        thread_obstacle = process_obstacle or find_thread_obstacle(
+            subject.dataset, max(_LEAST_GATE_SECONDS, _GATE_SHARE * budget_seconds)
+        )
         if thread_obstacle is not None:
             notes.append(f"no threads: {thread_obstacle}")
             max_threads = 0

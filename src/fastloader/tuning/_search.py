@@ -286,11 +286,13 @@ class Search:
         return None
 
     def _memory_bytes(self, candidate: Candidate) -> int:
-        return candidate.memory_bytes(self._batch_bytes)
+        return candidate.memory_bytes(self._batch_bytes, self._subject.pickled_bytes)
 
     def _compare(self, row: Row, trial: Trial, needed: float) -> None:
         best, holder = self._best, self._holder
-        duel = fight(holder, trial, best.rate or 1.0, self._pace)
+        together = self._memory_bytes(best.candidate) + self._memory_bytes(row.candidate)
+        is_tight = together > self._limits.memory_bytes
+        duel = fight(holder, trial, best.rate or 1.0, self._pace, is_tight=is_tight)
         best.rates += duel.holder_rates
         row.rates += duel.rates
         row.gain, row.score = duel.gain, duel.gain * best.score

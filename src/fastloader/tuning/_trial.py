@@ -36,7 +36,8 @@ class Trial:
     Its workers live on from stretch to stretch and stand idle in between, so that trials can
     take turns without disturbing each other.
 
-    **Processes:** its loader's workers are started by the first stretch and ended by `close`.
+    **Processes:** its loader's workers are started by the first stretch, also after `close`, which ends
+    them.
 
     Args:
         subject: What is loaded.
@@ -105,7 +106,7 @@ class Trial:
     def close(self) -> None:
         """End the workers."""
         loader: Any = self._loader
-        loader._opener.keeper.retire()  # noqa: SLF001
+        loader._opener.keeper.close()  # noqa: SLF001
         if loader._iterator is not None:  # noqa: SLF001 - torch's own, where that is tried
             loader._iterator._shutdown_workers()  # noqa: SLF001
             loader._iterator = None  # noqa: SLF001

@@ -12,12 +12,12 @@ from typing import Any
 import torch
 
 from fastloader._progress_bar import Progress, progress_bar
-from fastloader.errors import SettingsError
+from fastloader.errors import DestinationError, SettingsError
 from fastloader.machine._machine import read_machine
 from fastloader.sampling._random_states import capture_globals, drawing_from
 from fastloader.settings._given import as_count, check_callable, check_seconds
 from fastloader.settings._settings import LoaderSettings
-from fastloader.settings._tuned_results import result_path, save_result
+from fastloader.settings._tuned_results import check_folder, result_path, save_result
 from fastloader.testing._compare import num_bytes
 from fastloader.tuning._candidate import SEARCHED, Candidate
 from fastloader.tuning._duel import Pace
@@ -93,7 +93,7 @@ def tune(
         TuningError: If the dataset cannot be read.
         EmptyEpochError: If an epoch has no batches.
         SettingsError: If options cannot work.
-        DestinationError: If the result cannot be stored.
+        DestinationError: If the folder for the result cannot be written to.
 
     Examples:
         >>> settings = tune(my_dataset, batch_size=32, step=train_step)  # doctest: +SKIP
@@ -152,6 +152,11 @@ def measure_settings(
     with ExitStack() as stack:
         stack.enter_context(_everything_left_as_it_was())
         subject = Subject(source, options)
+        path = None
+        if save:
+            folder = None if cache_dir is None else Path(cache_dir)
+            path = result_path(subject.dataset, subject.batch_size, machine, folder)
+            check_folder(path)  # before the time is spent
         automatic = Candidate.of(subject.automatic_settings())
         limits, notes = find_limits(
             subject,
@@ -159,6 +164,7 @@ def measure_settings(
             max_workers=max_workers,
             memory_bytes=memory_bytes,
             any_order=any_order,
+            budget_seconds=budget_seconds,
         )
         bar = stack.enter_context(progress_bar(None, progress, what="Tuning", unit=" settings"))
         search = Search(subject, step, limits, search_pace, final_pace, lambda: bar.advance(1))
@@ -173,10 +179,11 @@ def measure_settings(
         notes=notes,
         seconds=time.perf_counter() - started,
     )
-    if save:
-        folder = None if cache_dir is None else Path(cache_dir)
-        path = result_path(subject.dataset, subject.batch_size, machine, folder)
-        save_result(path, report.settings, report.as_dict())
+    if path is not None:
+        try:
+            save_result(path, report.settings, report.as_dict())
+        except DestinationError as error:  # what was measured is good all the same
+            warnings.warn(f"The result is not stored: {error}", stacklevel=3)
     return report
 
 
