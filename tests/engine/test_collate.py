@@ -2,6 +2,7 @@
 
 import ctypes
 import re
+import weakref
 from collections.abc import Mapping
 from enum import IntEnum
 
@@ -10,10 +11,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.utils.data import default_collate
+from torch.utils.data import Dataset, Subset, default_collate
 
-from fastloader.engine import _collate
+from fastloader.engine import _collate, _early_rows
 from fastloader.engine._collate import DefaultCollate, collate_map_into
+from fastloader.engine._fetch import FetchPlan, make_fetcher
 from fastloader.shm import _past_cache
 from fastloader.shm._past_cache import PastCache
 from fastloader.tensors._buffers import BufferPool
@@ -279,7 +281,11 @@ class Watched(PastCache):
 
     def __init__(self):
         super().__init__(self._copy_all)
-        self.num_batches = 0
+        self.num_batches = self.num_rows = 0
+
+    def copy_row(self, source, row_bytes, target):
+        self.num_rows += 1
+        ctypes.memmove(target, source, row_bytes)
 
     def _copy_all(self, sources, row_bytes, target):
         self.num_batches += 1
@@ -293,7 +299,9 @@ def watched(monkeypatch):
     watched = Watched()
     monkeypatch.setattr(_past_cache, "LEAST_BYTES", 1)
     monkeypatch.setattr(_collate, "LEAST_BYTES", 1)
-    monkeypatch.setattr(_collate, "past_cache", lambda: watched)
+    monkeypatch.setattr(_early_rows, "LEAST_BYTES", 1)
+    for module in (_collate, _early_rows):
+        monkeypatch.setattr(module, "past_cache", lambda: watched)
     num_threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield watched
@@ -351,3 +359,125 @@ def test_threads_share_the_copy_of_a_very_large_batch(watched):
 
     assert torch.equal(collate(samples), torch.stack(samples))
     assert watched.num_batches == 3
+
+
+PARTS = {
+    "tensors": lambda image, _number: image.clone(),
+    "arrays": lambda image, _number: image.numpy().copy(),
+    "tuples": lambda image, number: (image.clone(), number, image.numpy() + 1),
+    "dictionaries": lambda image, number: {"x": image.clone(), "name": str(number)},
+    "channels last": lambda image, _number: (
+        image.permute(2, 1, 0).contiguous().permute(2, 1, 0)
+    ),
+    "read-only": lambda image, _number: np.frombuffer(image.numpy().tobytes(), np.float32),
+    "lists": lambda image, number: [image.clone(), number],
+    "pieces of others": lambda image, _number: image,
+    "parameters": lambda image, _number: torch.nn.Parameter(image.clone()),
+    "conjugates": lambda image, _number: torch.complex(image, image).conj(),
+    "another shape": lambda image, number: image.clone() if number < 3 else image[:1].clone(),
+    "another dtype": lambda image, number: image.clone() if number < 3 else image.double(),
+    "another kind": lambda image, number: image.clone() if number < 3 else number,
+    "an array": lambda image, number: image.clone() if number < 3 else image.numpy(),
+    "a missing field": lambda image, number: {"x": image.clone()} if number < 3 else {},
+    "a field more": lambda image, number: (
+        {"x": image.clone()} | ({"y": image} if number else {})
+    ),
+    "odd rows": lambda image, _number: image[:, 1:, 1:].clone(),
+}
+
+
+class Made(Dataset):
+    """Samples of one kind."""
+
+    def __init__(self, make, count=4):
+        self.make = make
+        self.images = torch.rand(count, 3, 96, 64)
+
+    def __len__(self):
+        return len(self.images)
+
+    def __getitem__(self, index):
+        return self.make(self.images[index], index)
+
+
+def fetcher_of(dataset, collate_fn, on_error="raise"):
+    plan = FetchPlan(dataset, False, True, default_collate, False, None, on_error)
+    return make_fetcher(plan, collate_fn)
+
+
+def outcome_of(work):
+    try:
+        return work()
+    except (RuntimeError, TypeError, KeyError, ValueError) as error:
+        return type(error), str(error), error.__notes__
+
+
+@pytest.mark.filterwarnings("ignore:Sample 1 has the keys")  # "a field more"
+@pytest.mark.parametrize("make", PARTS.values(), ids=PARTS)
+@pytest.mark.parametrize("is_subset", [False, True])
+def test_samples_that_are_moved_early_give_what_torch_gives(watched, make, is_subset):
+    dataset = Subset(Made(make), range(4)) if is_subset else Made(make)
+    large = DefaultCollate(collate_map_into(allocate))
+    large.early_rows.is_worth_it = True
+
+    expected = outcome_of(lambda: fetcher_of(dataset, default_collate).fetch([0, 1, 2, 3]))
+    found = outcome_of(lambda: fetcher_of(dataset, large).fetch([0, 1, 2, 3]))
+
+    assert_same(expected, found)
+
+
+def test_a_large_sample_is_taken_before_the_next_one_is_made(watched):
+    alive = weakref.WeakSet()
+
+    def make(image, number):
+        found = image.clone()
+        alive.add(found)
+        return (found, number, len(alive))
+
+    dataset = Made(make)
+    fetcher = fetcher_of(dataset, DefaultCollate(collate_map_into(allocate)))
+
+    assert fetcher.fetch([0, 1, 2, 3])[2].tolist() == [1, 2, 3, 4]  # it is not known before
+    batch, numbers, counts = fetcher.fetch([3, 2, 1, 0])
+
+    assert counts.tolist() == [1, 1, 1, 1]
+    assert numbers.tolist() == [3, 2, 1, 0]
+    assert torch.equal(batch, dataset.images.flip(0))
+    assert watched.num_batches == 1  # the other was not copied as a whole
+    assert watched.num_rows == 4
+
+
+def test_small_samples_are_not_moved():
+    fetcher = fetcher_of(
+        Made(lambda image, _: image.clone()),
+        collate := DefaultCollate(collate_map_into(allocate)),
+    )
+
+    fetcher.fetch([0, 1])
+
+    assert not collate.early_rows.is_worth_it
+
+
+def test_samples_are_not_moved_one_by_one_where_threads_share_the_copy(watched):
+    large = DefaultCollate(collate_map_into(allocate))
+    large.early_rows.is_worth_it = True
+    torch.set_num_threads(2)
+
+    fetcher_of(Made(lambda image, _: image.clone()), large).fetch([0, 1, 2, 3])
+
+    assert watched.num_rows == 0
+
+
+def test_a_sample_that_is_skipped_leaves_no_gap(watched):
+    def make(image, number):
+        if number == 1:
+            raise ValueError("broken")
+        return image.clone()
+
+    dataset = Made(make)
+    large = DefaultCollate(collate_map_into(allocate))
+    large.early_rows.is_worth_it = True
+
+    found = fetcher_of(dataset, large, on_error="skip").fetch([0, 1, 2])
+
+    assert torch.equal(found, dataset.images[[0, 2]])

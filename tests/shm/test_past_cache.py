@@ -48,6 +48,16 @@ def test_rows_arrive_one_after_the_other_from_any_address(
     assert (whole[[0, 6]] == 77).all()
 
 
+def test_a_single_row_is_copied_as_any_other(compiled):
+    row = torch.randint(0, 256, (65_600,), dtype=torch.uint8)
+    whole = torch.full((3, 65_600), 77, dtype=torch.uint8)
+
+    PastCache(compiled.copy_rows).copy_row(row.data_ptr(), 65_600, whole[1].data_ptr())
+
+    assert torch.equal(whole[1], row)
+    assert (whole[[0, 2]] == 77).all()
+
+
 @pytest.mark.parametrize(
     ("source_bytes", "row_bytes", "shift"),
     [(7, 64, 0), (8, 63, 0), (8, 0, 0), (8, -64, 0), (8, 64, 8)],

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import torch
 
 from fastloader._torch_internals import collate, default_collate_fn_map
+from fastloader.engine._early_rows import EarlyRows
 from fastloader.shm._past_cache import LEAST_BYTES, past_cache
 from fastloader.tensors._arrays import TORCH_DTYPES, sharable_array
 from fastloader.tensors._buffers import Allocator
@@ -41,14 +42,15 @@ def collate_map_into(allocate: Allocator, *, is_crowded: bool = False) -> Collat
     Args:
         allocate: Makes each output.
         is_crowded: Whether other threads want the interpreter all the time: large batches do not go past
-            the cache then, as each sample has to be looked at for that.
+            the cache then, nor early to their rows, as each sample has to be looked at for that.
     """
     table = dict(default_collate_fn_map)
+    early = None if is_crowded else EarlyRows(allocate)
     # Somebody who has put functions of their own there keeps them.
     if table[torch.Tensor] is _STOCK_TENSOR:
-        table[torch.Tensor] = _TensorCollate(allocate, _STOCK_TENSOR, may_pass=not is_crowded)
+        table[torch.Tensor] = _TensorCollate(allocate, _STOCK_TENSOR, early)
     if table[np.ndarray] is _STOCK_ARRAY:
-        table[np.ndarray] = _ArrayCollate(allocate, _STOCK_ARRAY, may_pass=not is_crowded)
+        table[np.ndarray] = _ArrayCollate(allocate, _STOCK_ARRAY, early)
     for kind, dtype in ((int, np.dtype(np.int64)), (float, np.dtype(np.float64))):
         if getattr(table.get(kind), "__module__", None) == _STOCK_MODULE:
             table[kind] = _NumberCollate(allocate, table[kind], kind, dtype)
@@ -85,6 +87,11 @@ class DefaultCollate:
             for function in table.values()
         )
         """Whether nobody has put functions of their own into the table."""
+        self.early_rows: EarlyRows | None = None
+        tensors = table.get(torch.Tensor)
+        if self.is_known and isinstance(tensors, _TensorCollate):
+            self.early_rows = tensors.early
+        """Takes large parts of samples before they are all there."""
 
     def __call__(self, samples: Sequence[Sample]) -> Batch:
         """Return the batch of samples."""
@@ -107,11 +114,11 @@ class DefaultCollate:
 
 class _TensorCollate:
     def __init__(
-        self, allocate: Allocator, stock: Callable[..., Any], *, may_pass: bool
+        self, allocate: Allocator, stock: Callable[..., Any], early: EarlyRows | None
     ) -> None:
         self._allocate = allocate
         self._stock = stock
-        self._may_pass = may_pass
+        self.early = early
         self._stacked_bytes = getattr(allocate, "stacked_bytes", 0)
 
     def __call__(
@@ -139,10 +146,12 @@ class _TensorCollate:
         return self._stock(batch, collate_fn_map=collate_fn_map)
 
     def _stack(self, batch: Sequence[torch.Tensor]) -> torch.Tensor:
-        first = batch[0]
+        first, early = batch[0], self.early
+        if early is not None and (whole := early.whole(batch)) is not None:
+            return whole
         out = self._allocate((len(batch), *first.shape), first.dtype)
-        if self._may_pass and _copy_past_cache(
-            batch, out, torch.Tensor.data_ptr, _has_plain_bytes
+        if early is not None and _copy_past_cache(
+            batch, out, early, torch.Tensor.data_ptr, _has_plain_bytes
         ):
             return out
         if first.numel() > _FEW_ELEMENTS and _is_for_one_thread(batch):
@@ -163,6 +172,7 @@ _SHAPE = attrgetter("shape")
 def _copy_past_cache(
     batch: Sequence[T],
     out: torch.Tensor,
+    early: EarlyRows,
     address: Callable[[T], int],
     is_plain: Callable[[T, torch.Size], bool],
 ) -> bool:
@@ -171,10 +181,14 @@ def _copy_past_cache(
     Args:
         batch: Samples of the dtype of `out`.
         out: Contiguous, shape ``(samples, ...)``.
+        early: To take such samples one by one from the next batch on.
         address: Returns the place of a sample's first byte.
         is_plain: Tells whether a sample lies in memory as it is to lie in the batch.
     """
-    if out.nbytes < LEAST_BYTES or (past := past_cache()) is None:
+    if out.nbytes < LEAST_BYTES:
+        return False
+    early.is_worth_it = True
+    if (past := past_cache()) is None:
         return False
     row_bytes, shape = out.nbytes // len(out), out.shape[1:]
     if not (
@@ -227,11 +241,11 @@ def _is_for_one_thread(batch: Sequence[torch.Tensor]) -> bool:
 
 class _ArrayCollate:
     def __init__(
-        self, allocate: Allocator, stock: Callable[..., Any], *, may_pass: bool
+        self, allocate: Allocator, stock: Callable[..., Any], early: EarlyRows | None
     ) -> None:
         self._allocate = allocate
         self._stock = stock
-        self._may_pass = may_pass
+        self._early = early
 
     def __call__(
         self, batch: Sequence[Any], *, collate_fn_map: CollateMap | None = None
@@ -247,8 +261,13 @@ class _ArrayCollate:
             # Only the first is known to be an array.
             arrays = [sharable_array(a) if isinstance(a, np.ndarray) else a for a in batch]
             return self._stock(arrays, collate_fn_map=collate_fn_map)
+        early = self._early
+        if early is not None and (whole := early.whole(batch)) is not None:
+            return whole
         out = self._allocate((len(batch), *shape), torch_dtype)
-        if self._may_pass and _copy_past_cache(batch, out, _array_address, _is_contiguous):
+        if early is not None and _copy_past_cache(
+            batch, out, early, _array_address, _is_contiguous
+        ):
             pass
         elif shape and prod(shape):
             # One call without a view of each array; `np.stack` takes several times as long.

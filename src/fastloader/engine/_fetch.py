@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
-from torch.utils.data import default_collate, default_convert
+from torch.utils.data import Subset, default_collate, default_convert
 
 from fastloader.engine._collate_errors import find_lost_keys, find_misfits
 from fastloader.engine._stream_point import (
@@ -187,6 +187,7 @@ class MapFetcher(Fetcher):
     def __init__(self, plan: FetchPlan, collate: Callable[[Any], Any]) -> None:
         super().__init__(plan, collate)
         self._getitems = getattr(plan.dataset, "__getitems__", None)
+        self._early_rows = getattr(collate, "early_rows", None)
 
     def finish(
         self,
@@ -212,17 +213,23 @@ class MapFetcher(Fetcher):
             if not samples:
                 raise AllSkippedError
             return self._call_collate(samples[0])
+        early = self._early_rows
+        move = early.begin(len(indices)) if early is not None and early.is_worth_it else None
         if self._getitems is None or self._plan.on_error == "skip":
-            return self._fetch_each(indices)
+            return self._fetch_each(indices, move)
+        if move is not None and _reads_one_by_one(self._plan.dataset):
+            return self._fetch_each(indices, move)
         try:
             samples = self._getitems(indices)
         except StopIteration as error:
             raise false_end(error, "__getitems__") from error
         return self._collate(samples, indices)
 
-    def _fetch_each(self, indices: Sequence[Any]) -> Batch:
+    def _fetch_each(
+        self, indices: Sequence[Any], move: Callable[[Sample], Sample] | None
+    ) -> Batch:
         num_skipped = len(self.skipped)
-        samples = self.read(indices)
+        samples = self.read(indices, move)
         return self._assemble(samples, indices, self.skipped[num_skipped:])
 
     def _assemble(
@@ -238,19 +245,34 @@ class MapFetcher(Fetcher):
         missing = {skip.index for skip in skipped}
         return self._collate(samples, [index for index in indices if index not in missing])
 
-    def read(self, indices: Sequence[Any]) -> list[Sample]:
-        """Read samples; those that cannot be read are raised, or added to `skipped`."""
+    def read(
+        self, indices: Sequence[Any], move: Callable[[Sample], Sample] | None = None
+    ) -> list[Sample]:
+        """Read samples; those that cannot be read are raised, or added to `skipped`.
+
+        Args:
+            indices: Of the samples.
+            move: Takes each and returns one that stands for it.
+        """
         dataset = self._plan.dataset
         samples = []
         for index in indices:
             try:
-                samples.append(dataset[index])
+                # No name for the sample: its memory is that of the next one.
+                samples.append(dataset[index] if move is None else move(dataset[index]))
             except StopIteration as error:
                 # Would end the epoch as if the data were at an end.
                 self._skip(index, false_end(error, f"__getitem__({index!r})"))
             except Exception as error:  # noqa: BLE001 - raised again, or counted
                 self._skip(index, error)
         return samples
+
+
+def _reads_one_by_one(dataset: Any) -> bool:
+    """Tell whether ``__getitems__`` is no more than a loop over samples: that of torch's `Subset`."""
+    while type(dataset) is Subset:
+        dataset = dataset.dataset
+    return not hasattr(dataset, "__getitems__")
 
 
 class _BatchedFetcher(Fetcher):

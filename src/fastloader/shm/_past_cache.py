@@ -9,6 +9,7 @@ torch offers it. So it is compiled (`_streaming.c`): on the 16 cores of an H200'
 processes that write batches came from 46 to 91 GB/s by such stores.
 """
 
+import sys
 from collections.abc import Callable, Sequence
 from functools import cache
 
@@ -54,6 +55,16 @@ class PastCache:
             and row_bytes % _LINE_BYTES == 0
             and target % _ALIGNMENT_BYTES == 0
         )
+
+    def copy_row(self, source: int, row_bytes: int, target: int) -> None:
+        """Copy one of the rows; other threads have the interpreter meanwhile.
+
+        Args:
+            source: Address of the row.
+            row_bytes: Of each.
+            target: Address of its place; that of all of them `suits`.
+        """
+        self._copy(source.to_bytes(8, sys.byteorder), row_bytes, target)
 
     def copy_rows(
         self, sources: Sequence[int], row_bytes: int, target: int, num_threads: int
