@@ -4,6 +4,7 @@ import errno
 import os
 import signal
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,9 @@ import pytest
 from fastloader.cache import _disk_file, default_cache_folder, disk_cache_path
 from fastloader.cache._disk_file import DISK_HEADER_BYTES, open_disk_file
 from fastloader.errors import SharedMemoryError
+
+if sys.platform != "win32":
+    import fcntl
 
 SIZE = DISK_HEADER_BYTES + 100
 
@@ -163,3 +167,60 @@ def test_a_disk_without_room_is_said_to_be_full_and_stays_as_it_was(tmp_path, mo
     with pytest.raises(SharedMemoryError, match=r"No space left on device.*has room"):
         open_file(tmp_path / "a.pixels")
     assert [path.name for path in tmp_path.iterdir()] == ["a.lock"]
+
+
+@pytest.mark.parametrize(
+    "name", ["link.parquet", "linked/cells.parquet", "loop/../link.parquet"]
+)
+def test_all_names_of_a_source_give_one_file(tmp_path, monkeypatch, name):
+    (tmp_path / "images, raw").mkdir()
+    (tmp_path / "loop").mkdir()
+    path = tmp_path / "images, raw" / "cells.parquet"
+    path.write_bytes(b"")
+    (tmp_path / "link.parquet").symlink_to(path)
+    (tmp_path / "linked").symlink_to(path.parent)
+    monkeypatch.chdir(tmp_path)
+    rest = ", column 'a, b' and 3 more files"
+
+    assert disk_cache_path(Path("c"), f"{path}{rest}", "all") == disk_cache_path(
+        Path("c"), f"{name}{rest}", "all"
+    )
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="locks of POSIX")
+def test_without_locks_of_the_file_system_the_processes_of_a_machine_wait(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    of_others = tmp_path / "a.pixels.x1y2.part"
+    of_others.write_bytes(b"of another machine, perhaps")
+    lockf, in_turn = fcntl.lockf, []
+
+    def lock(descriptor, *arguments):
+        locked = Path(f"/dev/fd/{descriptor}").resolve().name
+        in_turn.append(locked)
+        if locked == "a.lock":
+            raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+        lockf(descriptor, *arguments)
+
+    monkeypatch.setattr(fcntl, "lockf", lock)
+
+    with open_file(tmp_path / "a.pixels") as file:
+        file.map()[DISK_HEADER_BYTES] = 7
+    with open_file(tmp_path / "a.pixels", check_room=refuse) as file:
+        assert file.map()[DISK_HEADER_BYTES] == 7
+    assert in_turn == ["a.lock", "lock"] * 2
+    assert of_others.exists()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="rights of POSIX")
+def test_a_folder_that_is_made_is_the_users_alone_and_a_file_is_as_all_of_the_users(tmp_path):
+    before = os.umask(0o027)
+    try:
+        open_file(tmp_path / "made" / "a.pixels").close()
+    finally:
+        os.umask(before)
+
+    rights = [path.stat().st_mode & 0o777 for path in sorted(tmp_path.rglob("*"))]
+    assert rights == [0o700, 0o640, 0o640]

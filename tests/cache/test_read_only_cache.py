@@ -88,6 +88,12 @@ def test_a_complete_file_is_used(folder):
     assert read_without_rights(folder) == (list(range(NUM_IMAGES)), False)
 
 
+def test_a_complete_file_of_another_user_is_used(folder):
+    fill(folder)
+
+    assert read_without_rights(folder) == (list(range(NUM_IMAGES)), False)
+
+
 def test_a_complete_file_is_used_where_only_the_lock_is_missing(folder):
     fill(folder)
     (folder / "a.lock").unlink()

@@ -2,16 +2,18 @@
 
 import ctypes
 import errno
+import glob
 import hashlib
 import json
 import os
+import secrets
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from fastloader._secrets import hide_secrets
+from fastloader.cache._meeting import locked_folder
 from fastloader.errors import SharedMemoryError
 from fastloader.shm import MemoryFile, ProcessLock
 
@@ -25,6 +27,8 @@ DISK_HEADER_BYTES = 4096
 
 _MAGIC = b"fastloader pixels 1\n"
 _FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
+_NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}
+"""What file systems of networks say that know no locks, or whose server of locks is not there."""
 _lock = ProcessLock()
 
 
@@ -43,14 +47,16 @@ def default_cache_folder() -> Path:
 def disk_cache_path(folder: Path, where: str, choice: str) -> Path:
     """Return the file for some images of a source: one name, whatever the source holds by now.
 
+    All names of a source that are links to it give one file.
+
     Args:
         folder: The cache folder.
         where: The source, as its error messages name it.
         choice: Which of its images.
     """
-    place = where if "://" in where else str(Path.cwd() / where)
+    place = where if "://" in where else _real_place(where)
     digest = hashlib.blake2b(f"{place}\n{choice}".encode(), digest_size=12).hexdigest()
-    last = Path(hide_secrets(where).partition(", column ")[0].partition("?")[0]).name
+    last = Path(hide_secrets(place).partition(", column ")[0].partition("?")[0]).name
     name = last.partition(".")[0] or "images"
     return folder / f"{name[:40]}-{digest}.pixels"
 
@@ -60,9 +66,12 @@ def open_disk_file(
 ) -> MemoryFile:
     """Return the file of some content, a new one of zeros if there is none or another one.
 
-    One process at a time looks and makes; the system ends its turn if it dies. A new file
-    takes the place of another in one step: whoever has the old one mapped keeps it. A file that
-    is there but cannot be written to, or its folder cannot, is given to be read only.
+    One process at a time looks and makes; the system ends its turn if it dies. On a file system
+    without locks only those of this machine wait for each other: two machines may make a file at
+    once, of which one is found later. A new file takes the place of another in one step: whoever
+    has the old one mapped keeps it. A file that is there but cannot be written to, or its folder
+    cannot, is given to be read only. Who may read a new file is as the user has it for all files
+    (umask); a folder that is made for it is the user's alone.
 
     Args:
         path: The file.
@@ -76,12 +85,15 @@ def open_disk_file(
     """
     header = _header(content, num_bytes)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with _lock, _turn(path):
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with _lock, _turn(path) as is_only_one:
             existing = _open_existing(path, header, num_bytes)
             if existing is not None:
                 return existing
             check_room()
+            if is_only_one:
+                for leftover in path.parent.glob(f"{glob.escape(path.name)}.*.part"):
+                    leftover.unlink(missing_ok=True)  # of a process that died here
             return _create(path, header, num_bytes)
     except OSError as error:
         if error.errno in _FORBIDDEN and (found := _find_to_read(path, header, num_bytes)):
@@ -92,15 +104,52 @@ def open_disk_file(
         ) from error
 
 
+def _real_place(where: str) -> str:
+    """Return the name of a source here, of which the path is the real one.
+
+    Args:
+        where: A path, and behind commas what is meant of it.
+    """
+    path, rest = where, ""
+    while path and not os.path.lexists(path):
+        path, comma, last = path.rpartition(", ")
+        rest = comma + last + rest
+    return os.path.realpath(path) + rest if path else str(Path.cwd() / where)
+
+
 @contextmanager
-def _turn(path: Path) -> Iterator[None]:
-    descriptor = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o600)
+def _turn(path: Path) -> Iterator[bool]:
+    """Wait until no other process is in the block.
+
+    Yields:
+        Whether processes of all machines wait, not of this one alone.
+    """
+    descriptor = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o666)
     try:
-        if sys.platform != "win32":
-            fcntl.lockf(descriptor, fcntl.LOCK_EX)
-        yield
+        if _lock_file(descriptor):
+            yield True
+        else:
+            with locked_folder():
+                yield False
     finally:
         os.close(descriptor)
+
+
+def _lock_file(descriptor: int) -> bool:
+    """Lock a file as soon as no other process has it; False if its file system has no locks.
+
+    Raises:
+        OSError: If it cannot be locked for another reason.
+    """
+    if sys.platform == "win32":
+        return True
+    try:
+        fcntl.lockf(descriptor, fcntl.LOCK_EX)
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+        return False
+    return True
 
 
 def _open_existing(path: Path, header: bytes, num_bytes: int) -> MemoryFile | None:
@@ -134,18 +183,17 @@ def _open_same(path: Path, header: bytes, num_bytes: int, flags: int) -> MemoryF
 
 
 def _create(path: Path, header: bytes, num_bytes: int) -> MemoryFile:
-    for leftover in path.parent.glob(f"{path.name}.*.part"):
-        leftover.unlink(missing_ok=True)  # of a process that died here: it is our turn
-    descriptor, temporary = tempfile.mkstemp(".part", f"{path.name}.", path.parent)
-    file = MemoryFile(descriptor)
+    temporary = path.with_name(f"{path.name}.{secrets.token_hex(8)}.part")
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
+    file = MemoryFile(os.open(temporary, flags, 0o666))
     try:
         file.write(0, memoryview(header))
-        os.truncate(descriptor, num_bytes)
-        _reserve(descriptor, num_bytes)
-        os.fsync(descriptor)
-        Path(temporary).replace(path)
+        os.truncate(file.fileno(), num_bytes)
+        _reserve(file.fileno(), num_bytes)
+        os.fsync(file.fileno())
+        temporary.replace(path)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         file.close()
         raise
     return file

@@ -15,7 +15,7 @@ from fastloader.shm import MemoryFile, ProcessLock
 if sys.platform != "win32":
     import fcntl
 
-__all__ = ["HEADER_BYTES", "Hold", "hold", "meet"]
+__all__ = ["HEADER_BYTES", "Hold", "hold", "locked_folder", "meet"]
 
 HEADER_BYTES = 4096
 """At the start of a memory file, kept for the name."""
@@ -44,7 +44,7 @@ def meet(name: str, create: Callable[[], MemoryFile]) -> MemoryFile:
     if not _can_meet():
         return create()
     key = _key(name)
-    with _lock, _locked_folder() as folder:
+    with _lock, locked_folder() as folder:
         if folder is None:
             return create()
         note = folder / f"{key}.json"
@@ -92,7 +92,7 @@ def hold(name: str, owner: object) -> Hold | None:
     if not _can_meet():
         return None
     key = _key(name)
-    with _lock, _locked_folder() as folder:
+    with _lock, locked_folder() as folder:
         if folder is None:
             return None
         note = folder / f"{key}.json"
@@ -122,7 +122,7 @@ def _key(name: str) -> str:
 
 
 @contextmanager
-def _locked_folder() -> Iterator[Path | None]:
+def locked_folder() -> Iterator[Path | None]:
     """Yield the folder of notes while no other process is in it; None if there cannot be one."""
     folder = Path(tempfile.gettempdir()) / f"fastloader-{os.getuid()}"
     try:

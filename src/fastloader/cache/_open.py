@@ -1,6 +1,7 @@
 """Opens the cache of a set of images: the one that is there already, or a new one."""
 
 import hashlib
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -88,9 +89,11 @@ def open_disk_cache(
         start + max(1, layout.num_bytes),
         check_room,
     )
-    inode = path.stat().st_ino
+    opened = os.fstat(
+        file.fileno()
+    )  # not what is at the path, where there may be another by now
     board_file = meet(
-        f"board {path.resolve()} {inode}",
+        f"board {path.resolve()} {opened.st_dev} {opened.st_ino}",
         lambda: MemoryFile.create(HEADER_BYTES + _whole_pages(len(layout))),
     )
     board = FillBoard(board_file, HEADER_BYTES, edges)
