@@ -1,10 +1,12 @@
 """Filters, joined tables and several labels of OMEArrowDataset."""
 
 import pickle
+from contextlib import ExitStack
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -16,9 +18,11 @@ from fastloader import FastLoader, split
 from fastloader.datasets import OMEArrowDataset
 from fastloader.errors import ImageDataError, SettingsError, SourceError
 from tests.ome_arrow_tables import ome_arrow_value, random_image, write_images
+from tests.sources.servers import object_store, web_server
 
 IMAGES = [random_image((1, 1, 1, 4, 3), seed=seed) for seed in range(8)]
 WELLS = ["A1", "A2", "B1", "B2"] * 2
+LARGE = pa.scalar(2**63, pa.uint64())
 SITES = [1, 1, 1, 1, 2, 2, 2, 2]
 
 
@@ -130,6 +134,109 @@ def test_a_joined_table_gives_metadata_and_labels(path, plate, tmp_path, kind):
     assert dataset.classes == ("x", "y")
     assert dataset.labels.tolist() == [1, 0, 0]
     assert list(dataset.metadata["count"]) == [5, 6, 4]
+
+
+@pytest.mark.parametrize("ending", [".csv.gz", ".tsv.zst", ".TXT.bz2"])
+def test_a_joined_table_of_text_may_be_compressed(path, tmp_path, ending):
+    table = tmp_path / f"plate{ending}"
+    codec = {"gz": "gzip", "st": "zstd", "z2": "bz2"}[ending[-2:]]
+    mark = "," if ".csv" in ending else "\t"
+    with pa.CompressedOutputStream(table, codec) as file:
+        file.write(f"well{mark}drug\nA1{mark}y\nB2{mark}x\n".encode())
+
+    assert OMEArrowDataset(path, join=table, join_on="well").metadata["drug"] == [
+        *("y", None, None, "x"),
+        *("y", None, None, "x"),
+    ]
+
+
+def test_a_joined_folder_of_parquet_files_is_one_table(path, plate, tmp_path):
+    for number, rows in enumerate([plate[:2], plate[2:]]):
+        pq.write_table(rows, tmp_path / f"{number}.parquet")
+
+    dataset = OMEArrowDataset(path, join=tmp_path, join_on="well")
+
+    assert dataset.metadata["drug"] == ["y", None, "x", "x"] * 2
+
+
+@pytest.mark.library_threads  # Arrow's and fsspec's live on
+@pytest.mark.parametrize("name", ["plate.csv", "plate.csv.gz", "plate.parquet"])
+@pytest.mark.parametrize("place", ["web", "web of whole files", "object store", "memory"])
+def test_a_table_at_a_url_is_joined(path, plate, tmp_path, name, place):
+    (tmp_path / "t").mkdir()
+    if name.endswith(".parquet"):
+        pq.write_table(plate, tmp_path / "t" / name)
+    else:
+        with pa.output_stream(tmp_path / "t" / name, compression="detect") as file:
+            pa_csv.write_csv(plate, file)
+    with ExitStack() as stack:
+        end = ""
+        if place == "memory":
+            fsspec = pytest.importorskip("fsspec")
+            fsspec.filesystem("memory").pipe(
+                f"/tables/{name}", (tmp_path / "t" / name).read_bytes()
+            )
+            url = "memory://tables"
+        elif place == "object store":
+            url, end = stack.enter_context(object_store(tmp_path / "t"))
+        else:
+            gives_parts = place == "web"
+            url = stack.enter_context(web_server(tmp_path / "t", gives_parts=gives_parts))
+
+        dataset = OMEArrowDataset(
+            path, join=f"{url}/{name}{end}", join_on="well", label_column="drug",
+            filter=pc.field("drug") == "x",
+        )  # fmt: skip
+        with pytest.raises(SourceError, match=r"nosuch\.csv"):
+            OMEArrowDataset(path, join=f"{url}/nosuch.csv{end}", join_on="well")
+
+    assert dataset.rows.tolist() == [2, 3, 6, 7]
+    assert dataset.classes == ("x",)
+
+
+def test_storage_options_are_for_a_joined_table_too(path, plate, tmp_path):
+    pytest.importorskip("fsspec")
+    pq.write_table(plate, tmp_path / "plate.parquet")
+    url = f"simplecache::{(tmp_path / 'plate.parquet').as_uri()}"
+    options = {"simplecache": {"cache_storage": str(tmp_path / "kept")}}
+
+    OMEArrowDataset(path, join=url, join_on="well", storage_options=options)
+
+    assert len(list((tmp_path / "kept").iterdir())) == 1
+
+
+@pytest.mark.parametrize(
+    ("values", "condition"),
+    [
+        (pa.array([2**64 - 1, None, 1, 2], pa.uint64()), pc.field("x") > LARGE),
+        (pa.nulls(4, pa.string()), ~pc.starts_with(pc.field("x"), "a")),
+        (pa.nulls(4, pa.list_(pa.int8())), pc.list_value_length(pc.field("x")) == 0),
+        (pa.nulls(4, pa.struct([("y", pa.int8())])), pc.field("x", "y") == 0),
+        (pa.array([1, None, 3, 4], pa.duration("ns")), pc.field("x") == pa.scalar(3, pa.duration("ns"))),
+    ],
+    ids=lambda one: str(getattr(one, "type", "")),
+)  # fmt: skip
+def test_conditions_are_about_the_types_that_a_joined_table_has(path, values, condition):
+    table = pa.table({"well": ["A1", "A2", "B1", "B2"], "x": values})
+    expected = pa.table({"row": range(8), "x": pa.concat_arrays([values] * 2)})
+
+    dataset = OMEArrowDataset(path, join=table, join_on="well", filter=condition)
+
+    assert dataset.rows.tolist() == expected.filter(condition)["row"].to_pylist()
+
+
+def test_a_condition_may_be_about_large_numbers_on_both_sides(tmp_path, plate):
+    path = write_images(
+        tmp_path / "a.parquet",
+        [ome_arrow_value(image) for image in IMAGES[:3]],
+        well=["A1", "B2", "B1"],
+        large=pa.array([2**64 - 1, None, 2**64 - 2], pa.uint64()),
+    )
+    condition = (pc.field("large") > LARGE) & (pc.field("drug") == "x")
+
+    dataset = OMEArrowDataset(path, join=plate, join_on="well", filter=condition)
+
+    assert dataset.rows.tolist() == [2]
 
 
 def test_rows_without_partner_get_nulls(path, plate):

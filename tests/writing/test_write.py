@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
@@ -136,6 +137,30 @@ def test_any_array_comes_back_as_it_was(
     if num_images:
         dataset = OMEArrowDataset(path, dtype=None, axes="TCZYX", preload=False)
         np.testing.assert_array_equal(images, dataset.get_batch(range(num_images)).numpy())
+
+
+@every_format
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([None] * 4 + ["a"]),
+        pa.array([None] * 4 + [5], pa.int16()),
+        pa.array([[]] * 4 + [[1, 2]]),
+        pa.array([{"a": None}] * 4 + [{"a": "b"}]),
+        pa.array([Decimal("1.25")] * 4 + [Decimal("12345.5")], pa.decimal128(9, 2)),
+        pa.array([None, *[2**64 - 1] * 4], pa.uint64()),
+    ],
+    ids=lambda column: str(column.type).partition("<")[0],
+)
+def test_a_column_has_the_type_of_all_its_values_not_of_the_first(tmp_path, ending, column):
+    skip_without_extra(ending)
+    values = [ome_arrow_value(random_image((1, 1, 1, 2, 3), seed=seed)) for seed in range(5)]
+    write(tmp_path / "a.parquet", values, column=column)
+
+    convert(tmp_path / "a.parquet", tmp_path / f"b.{ending}", rows_per_group=2)
+
+    read = open_source(tmp_path / f"b.{ending}").read_column("column")
+    assert list(read) == column.to_pylist()
 
 
 def test_channels_keep_their_names(tmp_path):

@@ -2,16 +2,13 @@
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv as pa_csv
-import pyarrow.parquet as pq
 
-from fastloader.errors import SettingsError, SourceError
-from fastloader.sources import ColumnValues, ImageSource
+from fastloader.errors import SettingsError
+from fastloader.sources import ColumnValues, ImageSource, read_plain_table
 
 __all__ = ["JoinKeys", "join_columns"]
 
@@ -19,7 +16,12 @@ JoinKeys: TypeAlias = str | Sequence[str] | Mapping[str, str]
 """Key columns of the same names on both sides, or names in the source to names in the table."""
 
 
-def join_columns(source: ImageSource, table: Any, keys: JoinKeys) -> dict[str, ColumnValues]:
+def join_columns(
+    source: ImageSource,
+    table: Any,
+    keys: JoinKeys,
+    storage_options: Mapping[str, Any] | None = None,
+) -> pa.Table:
     """Return the columns of a table beside those of a source, one value a row of the source.
 
     Rows of the source whose key the table does not have, or whose key is null, get nulls; rows of
@@ -28,8 +30,9 @@ def join_columns(source: ImageSource, table: Any, keys: JoinKeys) -> dict[str, C
 
     Args:
         source: Has the key columns.
-        table: Path of a CSV, TSV or Parquet file, or a table of pyarrow, pandas or polars.
+        table: Path or URL of a CSV, TSV or Parquet file, or a table of pyarrow, pandas or polars.
         keys: The key columns.
+        storage_options: Arguments of fsspec's file system, for URLs.
 
     Raises:
         SourceError: If the table cannot be read.
@@ -41,7 +44,10 @@ def join_columns(source: ImageSource, table: Any, keys: JoinKeys) -> dict[str, C
         left: _listed(source.read_column(left)) for left in pairs if left in source.column_names
     }
     texts = [pairs[left] for left, values in ours.items() if _is_text(values)]
-    name, content = _read(table, texts)
+    if isinstance(table, str | os.PathLike):
+        name, content = os.fspath(table), read_plain_table(table, texts, storage_options)
+    else:
+        name, content = "The joined table", _as_table(table)
     _check_names(source, content, name, pairs)
     wanted = list(zip(*ours.values(), strict=True))
     known: dict[tuple[Any, ...], int] = {}
@@ -63,50 +69,18 @@ def join_columns(source: ImageSource, table: Any, keys: JoinKeys) -> dict[str, C
             f"{name} has none of the keys of {source.where}: keys there are like "
             f"{_shown(wanted[0])}, here {_example(known)}. Text and numbers are not equal."
         )
-    indices = pa.array(places, pa.int64())
-    right_keys = set(pairs.values())
-    return {
-        column: _values(content.column(column).take(indices))
-        for column in content.column_names
-        if column not in right_keys
-    }
-
-
-def _read(table: Any, texts: Sequence[str]) -> tuple[str, pa.Table]:
-    """Return a name for error messages and the table.
-
-    Args:
-        table: As `join_columns` takes it.
-        texts: Columns that a file without types has as text.
-
-    Raises:
-        SourceError: If it cannot be read.
-    """
-    if not isinstance(table, str | os.PathLike):
-        return "The joined table", table if isinstance(table, pa.Table) else _as_table(table)
-    path = Path(table)
-    suffix = path.suffix.lower()
-    try:
-        if suffix in {".csv", ".tsv", ".txt"}:
-            delimiter = "," if suffix == ".csv" else "\t"
-            content = pa_csv.read_csv(
-                path,
-                parse_options=pa_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
-                convert_options=pa_csv.ConvertOptions(
-                    column_types=dict.fromkeys(texts, pa.string())
-                ),
-            )
-            return str(path), content
-        return str(path), pq.read_table(path)
-    except (pa.ArrowException, OSError) as error:
-        raise SourceError(
-            f"{path} cannot be read ({error}): expected a table to join as CSV, TSV or Parquet."
-        ) from error
+    columns_beside = content.drop_columns(list(dict.fromkeys(pairs.values())))
+    return columns_beside.take(pa.array(places, pa.int64()))
 
 
 def _as_table(table: Any) -> pa.Table:
+    """Return a table of another library as one of Arrow.
+
+    Raises:
+        SettingsError: If it is none.
+    """
     try:
-        return pa.table(table)
+        return table if isinstance(table, pa.Table) else pa.table(table)
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise SettingsError(
             f"join= of type {type(table).__name__} is no table ({error}): expected the path of a "
@@ -168,17 +142,6 @@ def _is_text(values: Sequence[Any]) -> bool:
 
 def _listed(values: ColumnValues) -> list[Any]:
     return values.tolist() if isinstance(values, np.ndarray) else values
-
-
-def _values(column: pa.ChunkedArray) -> ColumnValues:
-    is_number = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
-    if is_number and not column.null_count:
-        return np.concatenate(
-            [np.from_dlpack(chunk) for chunk in column.chunks if len(chunk)]
-            or [np.zeros(0, np.int64)]
-        )
-    values: list[Any] = column.to_pylist()
-    return values
 
 
 def _example(known: Mapping[tuple[Any, ...], int]) -> str:

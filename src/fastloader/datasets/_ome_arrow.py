@@ -114,8 +114,9 @@ class OMEArrowDataset(Dataset[Any]):
                 zeros, where all images are of one size.
             filter: Which rows to show: an expression over the other columns, for instance
                 ``pyarrow.compute.field("split") == "train"``. The others are never decoded.
-            join: Table whose columns are added to the rows: path of a CSV, TSV or Parquet file,
-                or a table of pyarrow, pandas or polars.
+            join: Table whose columns are added to the rows: path or URL of a CSV, TSV or Parquet
+                file (one of text may end in ``.gz``), or a table of pyarrow, pandas or polars. The
+                option ``storage_options`` is for it, too.
             join_on: Key column of both, or several, or a mapping of names in the images' file to
                 names in the joined table. Rows without partner get nulls.
             label_mapping: Number of each label, or the labels in the order of their numbers;
@@ -143,7 +144,8 @@ class OMEArrowDataset(Dataset[Any]):
         """
         self._source = open_source(path, image_column, format=format, **source_options)
         where = self._source.where
-        self._columns = SampleColumns(self._source, join, join_on)
+        storage_options = source_options.get("storage_options")
+        self._columns = SampleColumns(self._source, join, join_on, storage_options)
         chosen = np.arange(self._source.num_rows)
         if filter is not None:
             chosen = self._columns.find_rows(filter)

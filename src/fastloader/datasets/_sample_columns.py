@@ -10,7 +10,14 @@ import pyarrow.compute as pc
 
 from fastloader.datasets._join import JoinKeys, join_columns
 from fastloader.errors import SettingsError
-from fastloader.sources import ColumnValues, ImageSource, columns_of, matching_rows
+from fastloader.sources import (
+    ColumnValues,
+    ImageSource,
+    arrow_type_of,
+    column_values,
+    columns_of,
+    matching_rows,
+)
 
 __all__ = ["SampleColumns", "take_rows"]
 
@@ -23,13 +30,20 @@ class SampleColumns:
     **Processes:** a pickle holds the values of the joined table, no Arrow object.
     """
 
-    def __init__(self, source: ImageSource, join: Any, join_on: JoinKeys | None) -> None:
+    def __init__(
+        self,
+        source: ImageSource,
+        join: Any,
+        join_on: JoinKeys | None,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> None:
         """Take the columns of all rows.
 
         Args:
             source: The images' source.
             join: A table to join, as for `join_columns`, or None.
             join_on: Its key columns.
+            storage_options: Arguments of fsspec's file system, for a table at a URL.
 
         Raises:
             SettingsError: If there is a table without keys, or keys without a table, or they
@@ -44,8 +58,12 @@ class SampleColumns:
         self._source = source
         self._rows: Integers | None = None
         self._joined: dict[str, ColumnValues] = {}
+        self._joined_table: pa.Table | None = None
+        """With the types that conditions are about; let go of once rows are chosen."""
         if join is not None and join_on is not None:
-            self._joined = join_columns(source, join, join_on)
+            table = join_columns(source, join, join_on, storage_options)
+            self._joined_table = table
+            self._joined = {name: column_values(table[name]) for name in table.column_names}
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -84,14 +102,19 @@ class SampleColumns:
                 f"filter={condition!r}: expected an expression such as "
                 f"pyarrow.compute.field('split') == 'train'."
             )
-        if not set(columns_of(condition, self.names)) & self._joined.keys():
+        names = columns_of(condition, self.names)
+        if self._joined_table is None or not set(names) & self._joined.keys():
             return self._source.find_rows(condition)
-        table = pa.table({name: self.read(name) for name in columns_of(condition, self.names)})
+        table = self._joined_table
+        for name in set(names) - self._joined.keys():
+            values = self.read(name)
+            table = table.append_column(name, pa.array(values, arrow_type_of(values)))
         return matching_rows(table, condition, self._source.where)
 
     def choose(self, rows: Integers) -> None:
         """Keep the values of some rows."""
         self._rows = rows
+        self._joined_table = None
         self._joined = {name: take_rows(values, rows) for name, values in self._joined.items()}
 
 

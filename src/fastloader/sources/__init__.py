@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastloader._extras import import_extra
 from fastloader.sources._arrow_buffers import release_memory
+from fastloader.sources._column_values import arrow_type_of, column_values
 from fastloader.sources._conditions import columns_of, matching_rows
 from fastloader.sources._description import ChannelDescription, ImageDescription
 from fastloader.sources._format import Format
@@ -13,6 +14,7 @@ from fastloader.sources._ome_arrow_schema import ome_arrow_type
 from fastloader.sources._ome_arrow_table import PIXEL_TYPES
 from fastloader.sources._open import FORMATS, SourcePath, open_source
 from fastloader.sources._parquet import ParquetSource
+from fastloader.sources._plain_table import read_plain_table
 from fastloader.sources._protocol import (
     ClosableSource,
     ColumnValues,
@@ -45,11 +47,14 @@ __all__ = [
     "SourcePath",
     "TiffFolder",
     "WritePixels",
+    "arrow_type_of",
+    "column_values",
     "columns_of",
     "import_extra",
     "matching_rows",
     "ome_arrow_type",
     "open_source",
+    "read_plain_table",
     "release_memory",
 ]
 

@@ -8,7 +8,9 @@ import pyarrow as pa
 from fastloader.sources._arrow_buffers import list_bounds, number_values, numpy_dtype
 from fastloader.sources._protocol import ColumnValues
 
-__all__ = ["channel_names", "column_values"]
+__all__ = ["arrow_type_of", "channel_names", "column_values"]
+
+_MAX_INT64 = 2**63 - 1
 
 
 def column_values(column: pa.ChunkedArray) -> ColumnValues:
@@ -24,6 +26,27 @@ def column_values(column: pa.ChunkedArray) -> ColumnValues:
         values: list[Any] = column.to_pylist()
         return values
     return np.concatenate([np.zeros(0, dtype), *map(number_values, column.chunks)])
+
+
+def arrow_type_of(values: ColumnValues) -> pa.DataType:
+    """Return the Arrow type that all values of a column can have, nulls among them.
+
+    Args:
+        values: As `column_values` gives them, or any others.
+
+    Raises:
+        pyarrow.ArrowException: If there is none; also TypeError or ValueError.
+    """
+    if isinstance(values, np.ndarray) and not values.dtype.hasobject:
+        return pa.array(values[:0]).type
+    kind = pa.infer_type(values)
+    # Arrow never guesses an unsigned type: it has numbers in int64 or not at all.
+    is_too_small = kind == pa.int64() and _largest(values) > _MAX_INT64
+    return pa.uint64() if is_too_small else kind
+
+
+def _largest(values: ColumnValues) -> int:
+    return max((value for value in values if value is not None), default=0)
 
 
 def channel_names(column: pa.StructArray) -> list[tuple[str | None, ...]]:

@@ -47,6 +47,11 @@ class ImageRows(Protocol):
         """How many there are; None if nobody knows yet."""
         ...
 
+    @property
+    def columns(self) -> Mapping[str, ColumnValues]:
+        """Columns beside the images that are known as a whole before any row is made."""
+        ...
+
     def first_size_bytes(self) -> int:
         """Return how large an image is, about; 0 if there is none."""
         ...
@@ -67,7 +72,8 @@ class SourceRows:
         """Read what stands beside the images."""
         self._source = source
         self._table = source.read_table()
-        self._columns = {name: source.read_column(name) for name in source.column_names}
+        self.columns = {name: source.read_column(name) for name in source.column_names}
+        """Columns beside the images."""
 
     @property
     def num_rows(self) -> int:
@@ -89,7 +95,7 @@ class SourceRows:
         for start in range(0, self.num_rows, num_rows):
             rows = np.arange(start, min(start + num_rows, self.num_rows))
             part = slice(start, start + len(rows))
-            columns = {name: values[part] for name, values in self._columns.items()}
+            columns = {name: values[part] for name, values in self.columns.items()}
             described = list(islice(descriptions, len(rows)))
             yield RowBlock(self._decode(rows), self._fit(rows, described), columns)
 
@@ -164,7 +170,8 @@ class SampleRows:
                 for number, name in enumerate(channel_names or ())
             ),
         )
-        self._columns = columns
+        self.columns = columns
+        """Columns beside the images, but those that come with samples."""
         self._num_rows = len(samples) if isinstance(samples, Sized) else None
         for name, values in columns.items():
             if self._num_rows is not None and len(values) != self._num_rows:
@@ -201,7 +208,7 @@ class SampleRows:
                 return
             columns: dict[str, ColumnValues] = {
                 name: values[start : start + len(samples)]
-                for name, values in self._columns.items()
+                for name, values in self.columns.items()
             }
             for name in samples[0][1]:
                 columns[name] = [beside[name] for _, beside in samples]

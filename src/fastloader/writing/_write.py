@@ -12,7 +12,13 @@ import pyarrow as pa
 from fastloader._atomic import replacing
 from fastloader._progress_bar import Progress, ProgressBar, progress_bar
 from fastloader.errors import DestinationError, FastLoaderError, SettingsError
-from fastloader.sources import ClosableSource, ColumnValues, SourcePath, open_source
+from fastloader.sources import (
+    ClosableSource,
+    ColumnValues,
+    SourcePath,
+    arrow_type_of,
+    open_source,
+)
 from fastloader.writing._image_column import VERSION, image_column
 from fastloader.writing._image_rows import ImageRows, RowBlock, SampleRows, SourceRows
 from fastloader.writing._table_formats import choose_format
@@ -195,13 +201,14 @@ class _Stream:
         self._blocks = rows.blocks(num_rows)
         self._bar = bar
         self._error: BaseException | None = None
-        self._types: dict[str, pa.DataType] = {}
+        # Of the first rows alone, nulls, empty lists or small decimals would be of another type.
+        self._types = {name: _type_of(name, values) for name, values in rows.columns.items()}
         self.num_images = 0
         first = next(self._blocks, None)
         start = first or RowBlock([], [])
         self._pending = [start] if first else []
         batch = self._batch(start)
-        self._types = {field.name: field.type for field in batch.schema}
+        self._types |= {field.name: field.type for field in batch.schema}
         self.schema = batch.schema.with_metadata({
             "ome.arrow.type": "ome.arrow",
             "ome.arrow.version": VERSION,
@@ -249,6 +256,20 @@ class _Stream:
                 f"Column {name!r}, rows from {self.num_images}: the values are not of {kind}, "
                 f"as those before ({error})."
             ) from error
+
+
+def _type_of(name: str, values: ColumnValues) -> pa.DataType:
+    """Return the type that all values of a column have.
+
+    Raises:
+        SettingsError: If there is none.
+    """
+    try:
+        return arrow_type_of(values)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise SettingsError(
+            f"Column {name!r}: the values are not of one Arrow type ({error})."
+        ) from error
 
 
 def _check_no_other_folder(target: Path) -> None:
