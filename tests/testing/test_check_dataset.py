@@ -1,7 +1,9 @@
 """check_dataset finds what would break in workers, and names it."""
 
 import copy
+import os
 import random
+import signal
 import threading
 import time
 from typing import NamedTuple
@@ -170,6 +172,17 @@ class MovesAPosition(Good):
         return super().__getitem__(self.position)
 
 
+class OneSample(Good):
+    """Gives all samples in the same memory."""
+
+    def __init__(self):
+        self.memory = torch.zeros(1000)
+
+    def __getitem__(self, index):
+        self.memory[:] = index
+        return self.memory
+
+
 class SharedBatch(Good):
     """Makes all batches in the same memory."""
 
@@ -185,10 +198,12 @@ class SharedBatch(Good):
 
 
 @pytest.mark.parametrize(
-    "dataset", [MovesAPosition(), SharedBatch()], ids=["samples", "batches"]
+    "dataset",
+    [MovesAPosition(), SharedBatch(), OneSample()],
+    ids=["samples", "batches", "memory"],
 )
 def test_threads_that_get_in_each_others_way_are_found(dataset):
-    check = check_threads(dataset)
+    check = check_threads(dataset, seconds=60)
 
     assert check.outcome == "failed"
     assert "in threads, sample" in check.detail
@@ -196,7 +211,43 @@ def test_threads_that_get_in_each_others_way_are_found(dataset):
 
 
 def test_threads_that_do_not_are_let_be():
-    assert check_threads(Good()).outcome == "ok"
+    assert check_threads(Good(), seconds=60).outcome == "ok"
+
+
+class Crashes(Good):
+    """Ends the process where a second thread reads."""
+
+    def __getitem__(self, index):
+        if threading.current_thread() is not threading.main_thread():
+            os.kill(os.getpid(), signal.SIGSEGV)
+        return super().__getitem__(index)
+
+
+def test_threads_that_crash_end_a_process_of_their_own():
+    report = check_dataset(Crashes(), threads=True)
+
+    assert "killed by signal: Segmentation fault" in failed(report)["same rows in threads"]
+
+
+class SlowStorage(Good):
+    """Storage that takes long for each sample."""
+
+    def __getitem__(self, index):
+        time.sleep(0.2)
+        return super().__getitem__(index)
+
+
+def test_threads_are_checked_within_the_time_given():
+    began = time.monotonic()
+    check = check_threads(SlowStorage(), seconds=60)
+    between = time.monotonic()
+    cut_off = check_threads(SlowStorage(), seconds=0.3)
+    ended = time.monotonic()
+
+    assert check.outcome == "ok"
+    assert between - began < 30  # 8 samples by one thread, and by four at once, take 3.2
+    assert cut_off.outcome == "failed"
+    assert ended - between < 10
 
 
 def test_a_good_dataset_passes():

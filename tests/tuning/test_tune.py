@@ -15,7 +15,6 @@ import fastloader
 from fastloader import FastLoader, MixedLoader
 from fastloader.errors import DestinationError, EmptyEpochError, SettingsError, TuningError
 from fastloader.tuning import measure_settings
-from fastloader.tuning._thread_gate import find_thread_obstacle
 
 pytestmark = pytest.mark.multiprocess
 
@@ -175,27 +174,6 @@ def test_an_interrupt_leaves_no_worker_behind():
     while multiprocessing.active_children() and time.monotonic() < until:
         time.sleep(0.05)
     assert multiprocessing.active_children() == []
-
-
-class Slow(Numbers):
-    """Storage that takes long for each sample."""
-
-    def __getitem__(self, index):
-        time.sleep(0.2)
-        return torch.tensor(float(index))
-
-
-def test_whether_threads_can_read_is_found_out_within_the_budget():
-    began = time.monotonic()
-    obstacle = find_thread_obstacle(Slow(), 60.0)
-    between = time.monotonic()
-    cut_off = find_thread_obstacle(Slow(), 0.5)
-    ended = time.monotonic()
-
-    assert obstacle is None
-    assert between - began < 30  # 8 samples by one thread, and by four at once, take 3.2
-    assert cut_off is not None
-    assert ended - between < 10
 
 
 def test_a_mixture_that_one_loader_reads_can_be_tuned():

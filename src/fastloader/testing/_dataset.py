@@ -1,11 +1,11 @@
 """Check that a dataset keeps the contract that loaders rely on."""
 
-import math
 import random
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import islice, pairwise
 from typing import Any
 
@@ -20,6 +20,7 @@ from fastloader.datasets._wrapper import makes_new_batches
 from fastloader.errors import SettingsError
 from fastloader.pickling._pickling import dumps_for_worker, loads_from_parent
 from fastloader.randomness._seeding import DrawScope, draw_scope, seed_global_generators
+from fastloader.testing._apart import run_apart
 from fastloader.testing._compare import difference, memory_of, num_bytes
 from fastloader.testing._race import NUM_THREADS, race
 from fastloader.testing._report import (
@@ -35,6 +36,9 @@ __all__ = ["check_dataset", "check_threads"]
 
 _SCOPE = DrawScope(seed=0, epoch=0)
 _NUM_EPOCHS = 5
+_THREADS_SECONDS = 60.0
+_READING_SHARE = 0.2
+"""Of the time, for what one thread reads first; several then take about as long at most."""
 
 
 def check_dataset(
@@ -68,7 +72,8 @@ def check_dataset(
             follows from that.
         start_method: How workers are started; None: as a loader would.
         max_growth_bytes: How much a worker may grow per epoch, in the median.
-        threads: Also read in four threads at once; what is not made for that may crash.
+        threads: Also read in four threads at once, in a process of its own, as what is not made for
+            that may crash.
         raise_on_failure: Raise if a check fails.
 
     Returns:
@@ -89,7 +94,7 @@ def check_dataset(
         checks["batch equals samples"] = subject.batch_equals_samples
         checks["same rows for 0, 1, 2 workers"] = subject.same_rows_for_any_workers
     if threads:
-        checks["same rows in threads"] = subject.same_rows_in_threads
+        checks["same rows in threads"] = lambda: subject.same_rows_in_threads(_THREADS_SECONDS)
     checks["memory growth of a worker"] = lambda: subject.memory_growth(max_growth_bytes)
     checks["cost of a sample"] = subject.cost
     size = "iterable" if subject.is_stream else f"{len(dataset)} samples"
@@ -103,24 +108,19 @@ def check_dataset(
     return report
 
 
-def check_threads(
-    dataset: Any, *, num_samples: int = 8, reading_seconds: float = math.inf
-) -> Check:
+def check_threads(dataset: Any, *, seconds: float, num_samples: int = 8) -> Check:
     """Check only whether several threads at once read what one thread reads.
 
-    What is not made for that may crash. The global random state is left as it was.
+    It is done in a process of its own, as what is not made for that may crash or hang.
 
     Args:
         dataset: Map-style dataset.
+        seconds: How long it may take. Where samples are so slow that it would take longer, fewer are
+            looked at.
         num_samples: How many samples to look at, spread over the dataset.
-        reading_seconds: For one thread to read them first; fewer are looked at, two at least, where
-            it takes longer.
     """
     subject = _Subject(dataset, num_samples, None)
-    with _random_state_kept():
-        return run_check(
-            "same rows in threads", lambda: subject.same_rows_in_threads(reading_seconds)
-        )
+    return run_check("same rows in threads", lambda: subject.same_rows_in_threads(seconds))
 
 
 def _length(dataset: Any) -> int:
@@ -205,8 +205,12 @@ class _Subject:
             _expect(expected, self._rows(num_workers), f"with {num_workers} workers")
         return f"{len(expected)} rows"
 
-    def same_rows_in_threads(self, reading_seconds: float = math.inf) -> str:
+    def same_rows_in_threads(self, seconds: float) -> str:
         self._need_indices()
+        check = partial(self.race_of_threads, _READING_SHARE * seconds)
+        return run_apart(check, seconds, self._context)
+
+    def race_of_threads(self, reading_seconds: float) -> str:
         batched = as_batched(self.dataset)
 
         def read(index: int) -> Any:

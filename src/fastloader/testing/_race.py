@@ -1,5 +1,6 @@
 """Read the same things by several threads at once, and see whether they get in each other's way."""
 
+import copy
 import sys
 import threading
 import time
@@ -42,7 +43,7 @@ def race(read: Callable[[int], Any], indices: Sequence[int], reading_seconds: fl
     for index in indices:
         if len(expected) >= _FEWEST and time.monotonic() >= until:
             break
-        expected[index] = read(index)
+        expected[index] = _copied(read(index))
     until = time.monotonic() + min(_SECONDS, reading_seconds)
     num_rounds = 0
     with _switching_often():
@@ -55,6 +56,14 @@ def race(read: Callable[[int], Any], indices: Sequence[int], reading_seconds: fl
                     "generators that all threads share"
                 )
     return num_rounds
+
+
+def _copied(sample: Any) -> Any:
+    """Return a copy, as a sample may lie in memory that the next one is read to."""
+    try:
+        return copy.deepcopy(sample)
+    except TypeError:  # it holds what cannot be copied
+        return sample
 
 
 def _round(

@@ -1,13 +1,14 @@
 """How far a search may go on this machine with this dataset."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from fastloader.machine._machine import Machine
 from fastloader.settings._choose import PINNING
 from fastloader.settings._inputs import DatasetTraits
 from fastloader.settings._traits import describe_dataset
+from fastloader.testing._dataset import check_threads
 from fastloader.tuning._subject import Subject
-from fastloader.tuning._thread_gate import find_thread_obstacle
 
 __all__ = ["Limits", "find_limits"]
 
@@ -15,8 +16,8 @@ _MOST_WORKERS = 64
 _MOST_WAITING = 32
 """Workers that wait for a disk or a network may be more than the CPUs."""
 
-_GATE_SHARE = 0.2
-_LEAST_GATE_SECONDS = 2.0
+_CHECK_SHARE = 0.2
+_LEAST_CHECK_SECONDS = 2.0
 """Of the budget, to find out whether threads can read the dataset: the start of a process included."""
 
 
@@ -73,9 +74,8 @@ def find_limits(
     if subject.is_iterable:
         max_threads = min(1, most)
     elif most > 1 and _may_be_threads(subject):
-        thread_obstacle = process_obstacle or find_thread_obstacle(
-            subject.dataset, max(_LEAST_GATE_SECONDS, _GATE_SHARE * budget_seconds)
-        )
+        seconds = max(_LEAST_CHECK_SECONDS, _CHECK_SHARE * budget_seconds)
+        thread_obstacle = process_obstacle or _thread_obstacle(subject.dataset, seconds)
         if thread_obstacle is not None:
             notes.append(f"no threads: {thread_obstacle}")
             max_threads = 0
@@ -103,6 +103,12 @@ def _most_workers(machine: Machine, traits: DatasetTraits) -> int:
 
 def _may_be_threads(subject: Subject) -> bool:
     return bool(subject.fixed.get("workers", "threads") == "threads")
+
+
+def _thread_obstacle(dataset: Any, seconds: float) -> str | None:
+    """Return what goes wrong where several threads read a dataset, if anything does."""
+    check = check_threads(dataset, seconds=seconds)
+    return None if check.outcome == "ok" else check.detail
 
 
 def _process_obstacle(machine: Machine, traits: DatasetTraits) -> str | None:
