@@ -1,12 +1,21 @@
 """Batches are of rows for the device while it can read them, and are gathered otherwise."""
 
+from collections import deque
+
 import pytest
 import torch
+from torch.utils.data import TensorDataset
 
+from fastloader import FastLoader
 from fastloader.datasets._batched import as_batched
 from fastloader.engine import MERGED_BYTES
-from fastloader.epochs._direct_reading import DirectMaker, DirectReading
+from fastloader.epochs._direct_reading import DirectMaker, DirectReading, KeptMaker
+from fastloader.epochs._plan import plan_of
+from fastloader.epochs._staging import made_here
+from fastloader.sampling._drawn import DrawnBatches
+from fastloader.stages import CutStream, ResidentStream
 from fastloader.threads._crew import Crew
+from fastloader.threads._standby import StandbyKeeper
 
 CPU = torch.device("cpu")
 
@@ -43,7 +52,7 @@ def rows():
 @pytest.fixture
 def maker(rows, monkeypatch):
     monkeypatch.setattr(
-        "fastloader.epochs._direct_reading.merged_bytes_on", lambda _: 4 * MERGED_BYTES
+        "fastloader.epochs._direct_reading.merged_bytes_on", lambda *_: 4 * MERGED_BYTES
     )
     return DirectMaker(rows, CPU, Maker(), torch.empty, Crew(0))
 
@@ -74,6 +83,58 @@ def test_the_gatherer_is_closed_with_it(maker):
     maker.close()
 
     assert maker._maker.is_closed
+
+
+class Moving:
+    """Stands for rows until they are moved."""
+
+    def to(self, device, **_options):
+        return f"on {device}"
+
+
+def test_kept_rows_and_what_is_gathered_beside_come_to_the_device_at_once(rows, maker):
+    rows.batch = [Moving(), torch.arange(3)]
+    lent = []
+    keeper = StandbyKeeper()
+    standby = keeper.lend()
+    made = KeptMaker(maker, CPU, standby)
+
+    images, labels = made.make([0, 1, 2], 0)
+    made.close()
+    lent.append(keeper.lend())
+
+    assert (images, labels.tolist()) == ("on cpu", [0, 1, 2])
+    assert made.first_bytes == made.most_bytes == 4 * MERGED_BYTES
+    assert maker._maker.is_closed
+    assert lent == [standby]
+    keeper.close()
+
+
+@pytest.mark.parametrize(
+    ("are_kept", "seconds", "kind"),
+    [(True, None, ResidentStream), (False, None, CutStream), (True, deque(), CutStream)],
+    ids=["kept", "locked", "copies timed"],
+)
+def test_no_thread_asks_for_rows_that_the_device_keeps(
+    rows, monkeypatch, are_kept, seconds, kind
+):
+    rows.are_kept, keeper = are_kept, StandbyKeeper()
+    plan = plan_of(FastLoader(TensorDataset(torch.arange(8)), 2, num_workers=0))
+
+    class Direct:
+        def open(self, _batched, _device):
+            return rows
+
+    monkeypatch.setattr("fastloader.epochs._direct_reading.merged_bytes_on", lambda *_: 1)
+    monkeypatch.setattr(
+        "fastloader.epochs._staging.copied_ahead_and_cut", lambda *_: CutStream(None)
+    )
+    stream = made_here(
+        None, plan, Maker(), DrawnBatches(iter(())), deque(), CPU, keeper.lend(), Direct(), seconds
+    )  # fmt: skip
+
+    assert type(stream) is kind
+    keeper.close()
 
 
 def test_nothing_is_locked_for_other_devices_or_small_data():

@@ -114,12 +114,12 @@ def test_a_second_interrupt_is_not_held_back():
     held.begin()
     held.hold()
     signal.raise_signal(signal.SIGINT)
-    assert held.has_any
+    assert held.received
 
     with pytest.raises(KeyboardInterrupt):
         signal.raise_signal(signal.SIGINT)
 
-    assert not held.has_any
+    assert not held.received
     held.end()
 
 

@@ -140,6 +140,11 @@ class DirectRows:
         """Whether a device can read one of them now."""
         return any(column.memory.is_readable for column in self._columns.values())
 
+    @property
+    def are_kept(self) -> bool:
+        """Whether the device has a copy of all of them, from which rows are read."""
+        return all(column.memory.is_kept for column in self._columns.values())
+
     def take(self, indices: Sequence[Any]) -> Batch | None:
         """Return samples as one batch, None if only the dataset itself can make it.
 

@@ -6,7 +6,13 @@ from fastloader.engine._delivery import Deliveries, Delivery
 from fastloader.engine._fetch import FetchPlan, SkippedSample
 from fastloader.engine._head_start import Forecast
 from fastloader.engine._inprocess import BatchMaker, InProcessRun
-from fastloader.engine._merged import MERGED_BYTES, MergedRun, RowBytes, merged_bytes_on
+from fastloader.engine._merged import (
+    MERGED_BYTES,
+    RESIDENT_SHARE,
+    MergedRun,
+    RowBytes,
+    merged_bytes_on,
+)
 from fastloader.engine._placed_run import PlacedRun, Run
 from fastloader.engine._placement import Place, Placement
 from fastloader.engine._pool import WorkerPool
@@ -20,6 +26,7 @@ from fastloader.engine._thread_workers import ThreadSetup
 
 __all__ = [
     "MERGED_BYTES",
+    "RESIDENT_SHARE",
     "AheadRun",
     "BatchMaker",
     "Deliveries",

@@ -20,7 +20,14 @@ from fastloader.streams._queue_state import QueueState
 from fastloader.tensors._rows import Merged, count_bytes, has_rows
 from fastloader.typing import Batch
 
-__all__ = ["MERGED_BYTES", "Maker", "MergedRun", "RowBytes", "merged_bytes_on"]
+__all__ = [
+    "MERGED_BYTES",
+    "RESIDENT_SHARE",
+    "Maker",
+    "MergedRun",
+    "RowBytes",
+    "merged_bytes_on",
+]
 
 MERGED_BYTES = 64 << 20
 """Of batches made in one call: far more than what each call costs by itself, also where a training
@@ -29,6 +36,9 @@ loop takes turns with it for the interpreter, and little of a device's memory.""
 DEVICE_SHARE = 1 / 256
 """Of a device's memory, for batches that are gathered there in one call: on one of 141 GB, 550 MB.
 A training loop of 2 ms a batch waits half a millisecond for each call. Two or three of them are there at once."""
+
+RESIDENT_SHARE = 1 / 128
+"""The same of data that lies there: such batches are made only when they are asked for, in a fraction of a millisecond."""
 
 MOST_MERGED = 256
 

@@ -7,12 +7,14 @@ import torch
 
 from fastloader.datasets._direct_rows import DirectRows
 from fastloader.direct import locked_memory
-from fastloader.engine import merged_bytes_on
+from fastloader.engine import RESIDENT_SHARE, merged_bytes_on
+from fastloader.stages import move_tensors
 from fastloader.tensors._buffers import Allocator, allocating_with
 from fastloader.threads._crew import Crew, working_with
+from fastloader.threads._standby import Standby
 from fastloader.typing import Batch, BatchedDataset
 
-__all__ = ["DirectMaker", "DirectReading"]
+__all__ = ["DirectMaker", "DirectReading", "KeptMaker"]
 
 
 class DirectReading:
@@ -114,3 +116,33 @@ class DirectMaker:
     def close(self) -> None:
         """End what helps gathering."""
         self._maker.close()
+
+
+class KeptMaker:
+    """Makes batches on the device of rows that are kept there, and copies what is gathered beside.
+
+    Args:
+        maker: Of the rows.
+        device: That keeps them; batches are made on its current stream.
+        standby: Threads that were lent to `maker`, to be given back at the end.
+    """
+
+    def __init__(self, maker: DirectMaker, device: torch.device, standby: Standby) -> None:
+        self._maker = maker
+        self._device = device
+        self._standby = standby
+        self.most_bytes = self.first_bytes = merged_bytes_on(device, RESIDENT_SHARE)
+
+    def make(self, indices: Any, number: int) -> Batch:
+        """Return one batch.
+
+        Args:
+            indices: Of the samples.
+            number: Of the batch in its epoch, from 0.
+        """
+        return move_tensors(self._maker.make(indices, number), self._device)
+
+    def close(self) -> None:
+        """End what helps gathering."""
+        self._maker.close()
+        self._standby.give_back()

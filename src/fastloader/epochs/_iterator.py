@@ -134,7 +134,7 @@ class LoaderIterator(BaseIterator):
         try:
             if not self._taken:
                 self._taken.append(next(self._stream))
-            if held_interrupts.has_any:
+            if held_interrupts.received:
                 held_interrupts.let_through()
         except LostBatchError as lost:
             self._advance(to_end=False)

@@ -11,7 +11,14 @@ from fastloader.datasets._resident import (
     copied_parts,
     make_resident,
 )
-from fastloader.engine import Deliveries, FetchPlan, MergedRun, RowBytes, merged_bytes_on
+from fastloader.engine import (
+    RESIDENT_SHARE,
+    Deliveries,
+    FetchPlan,
+    MergedRun,
+    RowBytes,
+    merged_bytes_on,
+)
 from fastloader.inspection._fingerprint import fingerprint
 from fastloader.randomness._seeding import DrawScope, draw_scope
 from fastloader.sampling._drawn import DrawnBatches
@@ -22,10 +29,6 @@ from fastloader.typing import Batch
 __all__ = ["Residence"]
 
 logger = logging.getLogger("fastloader")
-
-_SHARE = 1 / 128
-"""Of the device's memory, for batches that are gathered in one call: these lie there only when they are asked
-for, and gathering takes a fraction of a millisecond."""
 
 
 class Residence:
@@ -103,7 +106,7 @@ class _Taker:
     def __init__(self, resident: ResidentData, scope: DrawScope, device: torch.device) -> None:
         self._resident = resident
         self._scope = scope
-        self.most_bytes = self.first_bytes = merged_bytes_on(device, _SHARE)
+        self.most_bytes = self.first_bytes = merged_bytes_on(device, RESIDENT_SHARE)
 
     def make(self, indices: Any, _number: int, /) -> Batch:
         with draw_scope(self._scope):

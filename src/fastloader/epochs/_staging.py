@@ -1,17 +1,20 @@
 """What an epoch's batches pass through on their way, and the memory in which they are made."""
 
+from functools import cache
 from typing import Any
 
 import torch
 
 from fastloader.datasets._batched import has_independent_rows
 from fastloader.engine import BatchMaker, Deliveries, FetchPlan, InProcessRun, MergedRun
-from fastloader.epochs._direct_reading import DirectMaker, DirectReading
+from fastloader.epochs._direct_reading import DirectMaker, DirectReading, KeptMaker
+from fastloader.errors import SettingsError
 from fastloader.sampling._drawn import DrawnBatches
 from fastloader.stages import (
     BatchStream,
     CopySeconds,
     PinnedStream,
+    ResidentStream,
     copied_ahead,
     copied_ahead_and_cut,
     copied_to,
@@ -29,16 +32,41 @@ def device_of(loader: Any) -> torch.device | None:
 
     Args:
         loader: The loader, for its options as they are now.
+
+    Raises:
+        SettingsError: If there is no such device.
     """
     if loader.device is None:
         return None
     device = torch.device(loader.device)
     if device.type == "cpu":
         return None
+    module = _module_of(device)
     if device.index is None:
-        module = torch.get_device_module(device)  # type: ignore[unreachable]  # wrong in torch's stubs
-        return torch.device(device.type, module.current_device())
+        # Where there is but one there is no function for it.
+        ask = getattr(module, "current_device", int)  # type: ignore[unreachable]  # wrong in torch's stubs
+        return torch.device(device.type, ask())
     return device
+
+
+@cache  # but for errors
+def _module_of(device: torch.device) -> Any:
+    """Return the module of torch's for a device that is there.
+
+    Raises:
+        SettingsError: If it is not.
+    """
+    module: Any = getattr(torch, device.type, None)
+    count = module.device_count() if hasattr(module, "device_count") else 0
+    if (device.index or 0) < count:
+        return module
+    kinds = (
+        f"{count} of kind {device.type!r}, from {device.type}:0 on" if count else "none of it"
+    )
+    raise SettingsError(
+        f"device={str(device)!r} is not there: torch sees {kinds} in this process. Choose one that "
+        "is there, or leave device out to get batches on the CPU."
+    )
 
 
 def allocator(loader: Any, device: torch.device | None, buffers: BufferPool) -> Allocator:
@@ -98,6 +126,9 @@ def made_here(
     whole: BatchMaker | DirectMaker = maker
     if rows is not None:
         whole = DirectMaker(rows, device, maker, _pinned_empty, standby.crew)
+        if rows.are_kept and seconds is None:  # copies of what is gathered beside are not timed
+            kept = KeptMaker(whole, device, standby)
+            return ResidentStream(MergedRun(kept, order, deliveries), device)
     merged = MergedRun(whole, order, deliveries)
     return copied_ahead_and_cut(merged, device, GATHERED_AHEAD, standby, seconds)
 

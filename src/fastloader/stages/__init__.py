@@ -12,7 +12,7 @@ from fastloader.stages._device import (
 from fastloader.stages._pinned import PinnedStream
 from fastloader.stages._resident import ResidentStream
 from fastloader.stages._stream import BatchStream, LostBatchError
-from fastloader.stages._tree import map_tensors
+from fastloader.stages._tree import map_tensors, move_tensors
 
 __all__ = [
     "MOST_UNDER_WAY",
@@ -27,4 +27,5 @@ __all__ = [
     "copied_to",
     "lock_pages",
     "map_tensors",
+    "move_tensors",
 ]

@@ -13,7 +13,8 @@ from fastloader.direct import HostRows
 from fastloader.stages._ahead import AheadStream
 from fastloader.stages._cut import CutStream
 from fastloader.stages._stream import BatchStream, LostBatchError
-from fastloader.stages._tree import map_tensors
+from fastloader.stages._tree import map_tensors, move_tensors
+from fastloader.stages._waited_copies import WaitedCopies, has_streams
 from fastloader.streams._queue_state import QueueState
 from fastloader.threads._standby import Standby
 from fastloader.typing import Batch
@@ -244,7 +245,7 @@ class CopyStream:
                 began = self._module.Event(enable_timing=True)
                 began.record(self._stream)
             self._is_live = False
-            moved = map_tensors(batch, self._move, self._move_by_itself)
+            moved = move_tensors(batch, self._device, note=self._note_moved)
             event = self._module.Event(enable_timing=began is not None)
             event.record(self._stream)
         self._under_way.append(_Source(event, batch, began))
@@ -255,19 +256,8 @@ class CopyStream:
         if self._seconds is not None and source.began is not None:
             self._seconds.append(source.began.elapsed_time(source.event) / 1e3)
 
-    def _move(self, tensor: torch.Tensor) -> torch.Tensor:
-        return tensor.to(self._device, non_blocking=True)
-
-    def _move_by_itself(self, part: Any) -> Any:
-        move = getattr(part, "to", None)
-        if not callable(move):
-            return NotImplemented
-        try:
-            moved = move(self._device, non_blocking=True)
-        except TypeError:
-            moved = move(self._device)
+    def _note_moved(self, part: Any) -> None:
         self._is_live |= isinstance(part, HostRows) and part.is_live
-        return moved
 
 
 class ArrivalStream:
@@ -344,6 +334,8 @@ def copied_to(
         device: An accelerator, with its index.
         seconds: Takes how long each copy took, if that is wanted.
     """
+    if not has_streams(device):
+        return WaitedCopies(source, device)
     return ArrivalStream(CopyStream(source, device, AHEAD, seconds), device)
 
 
@@ -366,6 +358,8 @@ def copied_ahead(
         standby: Has the thread; given back at the end.
         seconds: Takes how long each copy took, if that is wanted.
     """
+    if not has_streams(device):
+        return AheadStream(WaitedCopies(source, device), depth, standby)
     ahead = AheadStream(CopyStream(source, device, 0, seconds), depth, standby)
     return ArrivalStream(ahead, device, ahead.begin)
 
@@ -386,6 +380,8 @@ def copied_ahead_and_cut(
         standby: Has the thread; given back at the end.
         seconds: Takes how long each copy took, if that is wanted.
     """
+    if not has_streams(device):
+        return CutStream(AheadStream(WaitedCopies(source, device), depth, standby))
     ahead = AheadStream(CopyStream(source, device, 0, seconds), depth, standby)
     return CutStream(ArrivalStream(ahead, device, ahead.begin), ahead.go_on)
 

@@ -1,4 +1,4 @@
-"""A function applied to the tensors of a batch, whatever it is made of."""
+"""A function applied to the tensors of a batch, whatever it is made of: for one, to move them to a device."""
 
 import copy
 import dataclasses
@@ -10,7 +10,7 @@ import torch
 
 from fastloader.typing import Batch
 
-__all__ = ["map_tensors"]
+__all__ = ["map_tensors", "move_tensors"]
 
 _PLAIN = (str, bytes, bytearray, memoryview, array, range, int, float, type(None))
 """What holds no tensors, though most of it is a sequence."""
@@ -41,6 +41,39 @@ def map_tensors(
     if kind is dict:
         return {key: map_tensors(part, function, method) for key, part in batch.items()}
     return _map_other(batch, function, method)
+
+
+def move_tensors(
+    batch: Batch,
+    device: torch.device,
+    *,
+    non_blocking: bool = True,
+    note: Callable[[Any], object] = lambda _part: None,
+) -> Batch:
+    """Return a batch on a device: its tensors, and what has a method ``to``.
+
+    Args:
+        batch: Any nesting.
+        device: Where to; copies are queued on its current stream.
+        non_blocking: Whether the host goes on at once, where memory is locked.
+        note: Called with each object that has moved by its own method.
+    """
+
+    def move(tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.to(device, non_blocking=non_blocking)
+
+    def move_by_itself(part: Any) -> Any:
+        own = getattr(part, "to", None)
+        if not callable(own):
+            return NotImplemented
+        try:
+            moved = own(device, non_blocking=non_blocking)
+        except TypeError:
+            moved = own(device)
+        note(part)
+        return moved
+
+    return map_tensors(batch, move, move_by_itself)
 
 
 def _map_other(

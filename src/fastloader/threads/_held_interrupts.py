@@ -30,12 +30,8 @@ class HeldInterrupts:
     def __init__(self) -> None:
         self._is_begun = False
         self._handler: Any = None  # that is to be called, while signals are held back
-        self._received: list[tuple[int, FrameType | None]] = []
-
-    @property
-    def has_any(self) -> bool:
-        """Whether a signal is held back."""
-        return bool(self._received)
+        self.received: list[tuple[int, FrameType | None]] = []
+        """Signals that are held back."""
 
     def begin(self) -> None:
         """Let `hold` have an effect until `end`."""
@@ -60,7 +56,7 @@ class HeldInterrupts:
         if self._handler is None or get_ident() != _MAIN:
             return
         handler, self._handler = self._handler, None
-        received, self._received = self._received, []
+        received, self.received = self.received, []
         if getsignal(SIGINT) == self._note:  # nobody has set another meanwhile
             signal(SIGINT, handler)
         if received:
@@ -74,11 +70,12 @@ class HeldInterrupts:
         """
         if self._is_begun and get_ident() == _MAIN:
             self._is_begun = False
-            self.let_through()
+            if self._handler is not None:  # seldom, and a call is as long as all this
+                self.let_through()
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        self._received.append((number, frame))
-        if len(self._received) > 1:
+        self.received.append((number, frame))
+        if len(self.received) > 1:
             self.let_through()
 
 
