@@ -7,7 +7,7 @@ import zarr.codecs
 
 from fastloader.shm import ArrayWriter
 from fastloader.sources import OmeZarrFolder, TiffFolder
-from fastloader.sources._decode_job import _DecodeJob
+from fastloader.sources._decode_job import DecodeJob
 from fastloader.sources._job_processes import JobProcesses
 from fastloader.sources._jobs import run_job
 from fastloader.sources._number_pipe import NumberPipe
@@ -24,7 +24,8 @@ pytestmark = pytest.mark.multiprocess
 
 @pytest.fixture
 def eager(monkeypatch):
-    """Let children start at once."""
+    """Let children start at once, and leave nothing to what is compiled."""
+    monkeypatch.setattr("fastloader.sources._compiled_job.raw_reader", lambda: None)
     monkeypatch.setattr("fastloader.sources._jobs._WORTH_STARTING_SECONDS", -1)
 
 
@@ -86,7 +87,7 @@ def test_images_may_go_to_any_places(tmp_path, eager):
 
 
 def test_large_images_among_small_ones_are_decoded_by_threads(tmp_path, eager, monkeypatch):
-    monkeypatch.setattr("fastloader.sources._decode_job._LARGE_IMAGE_BYTES", 1000)
+    monkeypatch.setattr("fastloader.sources._decode_images._LARGE_IMAGE_BYTES", 1000)
     shapes = [(40, 30) if n % 7 == 0 else (8, 6) for n in range(60)]
     expected = write_folder(tmp_path, shapes, ["uint16"] * 60)
     counts = []
@@ -115,9 +116,10 @@ def test_large_images_among_small_ones_are_decoded_by_threads(tmp_path, eager, m
 def test_large_images_of_small_strips_are_decoded_by_processes(
     tmp_path, eager, monkeypatch, limits, by_processes
 ):
-    names = {"_LARGE_IMAGE_BYTES": 1000, "_CHILD_BYTES": 0, "_PART_BYTES": 1, **limits}
+    monkeypatch.setattr("fastloader.sources._decode_job.PART_BYTES", 1)
+    names = {"_LARGE_IMAGE_BYTES": 1000, "_CHILD_BYTES": 0, "PART_BYTES": 1, **limits}
     for name, value in names.items():
-        monkeypatch.setattr(f"fastloader.sources._decode_job.{name}", value)
+        monkeypatch.setattr(f"fastloader.sources._decode_images.{name}", value)
     asked = []
 
     def note(job, take_result, **options):
@@ -149,7 +151,7 @@ def test_a_child_has_all_codecs_of_zarr(tmp_path, version, codecs):
     write_ome_zarr(tmp_path / "0.zarr", pixels, version=version, **codecs)
     out = np.zeros(pixels.nbytes, np.uint8)
     first = np.zeros(1, np.int64)
-    job = _DecodeJob(
+    job = DecodeJob(
         OmeZarrFolder(tmp_path),
         *(first, first, np.array([[1, 1, 1, 8, 6]]), first + pixels.nbytes),
         *(ArrayWriter(out), None, 1),
@@ -164,7 +166,7 @@ def test_a_child_has_all_codecs_of_zarr(tmp_path, version, codecs):
 
 
 def test_buffers_are_used_again_however_many_parts_there_are(tmp_path, eager, monkeypatch):
-    monkeypatch.setattr("fastloader.sources._decode_job._PART_BYTES", 1)
+    monkeypatch.setattr("fastloader.sources._decode_job.PART_BYTES", 1)
     expected = write_folder(tmp_path, [(8, 6)] * 200, ["uint16"] * 200)
 
     images = read_all(TiffFolder(tmp_path), num_threads=2)
@@ -174,7 +176,7 @@ def test_buffers_are_used_again_however_many_parts_there_are(tmp_path, eager, mo
 
 @pytest.mark.parametrize("large_bytes", [1, 1000], ids=["threads", "processes"])
 def test_memory_of_this_process_is_filled(tmp_path, eager, monkeypatch, large_bytes):
-    monkeypatch.setattr("fastloader.sources._decode_job._LARGE_IMAGE_BYTES", large_bytes)
+    monkeypatch.setattr("fastloader.sources._decode_images._LARGE_IMAGE_BYTES", large_bytes)
     expected = write_folder(tmp_path, [(8, 6)] * 60, ["uint16"] * 60)
     block = np.zeros(60 * 96, np.uint8)
 

@@ -2,9 +2,11 @@
 
 import os
 import pathlib
+import zlib
 
 import numpy as np
 import pytest
+import tifffile
 
 from fastloader._extension_modules import RAW_FILES, extension_module
 from fastloader.errors import ImageDataError, SourceError
@@ -40,12 +42,18 @@ def way(monkeypatch, is_compiled):
     if is_compiled and reader is None:
         pytest.skip("was not compiled")
 
-    def read(*arguments):
-        calls.append(arguments)
-        return reader.read(*arguments)
+    def noted(function):
+        def read(*arguments):
+            num_read = function(*arguments)
+            calls.append((function.__name__, num_read))
+            return num_read
 
-    found = type("Reader", (), {"read": staticmethod(read)}) if is_compiled else None
-    monkeypatch.setattr("fastloader.sources._decode_job.raw_reader", lambda: found)
+        return staticmethod(read)
+
+    names = ("read", "read_segments")
+    functions = {name: noted(getattr(reader, name)) for name in names} if is_compiled else {}
+    found = type("Reader", (), functions) if is_compiled else None
+    monkeypatch.setattr("fastloader.sources._compiled_job.raw_reader", lambda: found)
     return calls
 
 
@@ -84,6 +92,101 @@ def test_files_of_all_kinds_are_read(tmp_path, way, is_compiled, kind, num_threa
 
     assert content == b"".join(pixels[number].tobytes() for number in numbers)
     assert bool(way) == is_compiled
+
+
+SEGMENTS = {
+    "strips": {"compression": "zlib", "rowsperstrip": 7},
+    "one strip": {"compression": "zlib"},
+    "differences": {"compression": "zlib", "predictor": True, "rowsperstrip": 5},
+    "tiles": {"compression": "zlib", "predictor": True, "tile": (16, 32)},
+    "tiles as they are": {"tile": (32, 16)},
+    "other byte order": {"compression": "zlib", "predictor": True, "byteorder": ">"},
+    "other byte order, as it is": {"byteorder": ">"},
+    "other byte order, tiles": {"byteorder": ">", "tile": (16, 16)},
+    "BigTIFF": {"bigtiff": True, "compression": "zlib"},
+}
+DTYPES = [
+    "uint8",
+    "int8",
+    "uint16",
+    "int16",
+    "uint32",
+    "int64",
+    "float16",
+    "float32",
+    "float64",
+]
+
+
+@each_way
+@each_target
+@pytest.mark.parametrize("options", SEGMENTS.values(), ids=SEGMENTS)
+def test_strips_and_tiles_are_read(tmp_path, way, is_compiled, kind, options):
+    """Of every type, alone, as several pages, as samples side by side and in planes."""
+    pixels = []
+    for number, dtype in enumerate(DTYPES):
+        has_predictor = dtype not in {"int64", "float16", "float32", "float64"}
+        predictor = {} if has_predictor else {"predictor": False}
+        for form, (shape, axes, more) in enumerate([
+            ((37, 50), "YX", {}),
+            ((3, 33, 20), "CYX", {}),
+            ((2, 21, 40, 3), "TYXS", {"photometric": "rgb", "planarconfig": "contig"}),
+            ((2, 3, 19, 40), "TSYX", {"photometric": "rgb", "planarconfig": "separate"}),
+        ]):
+            if form > 1 and dtype not in {"uint8", "uint16"}:
+                continue
+            image = random_pixels(shape, dtype, seed=number)
+            path = tmp_path / f"{len(pixels)}.tif"
+            write_tiff(path, image, axes=axes, **{**options, **more, **predictor})
+            pixels.append(tifffile.imread(path))
+            np.testing.assert_array_equal(pixels[-1], image)
+    interleaved = [np.moveaxis(one, -1, 1) if one.shape[-1] == 3 else one for one in pixels]
+
+    content = read_flat(TiffFolder(tmp_path), kind)
+
+    assert content == b"".join(np.ascontiguousarray(one).tobytes() for one in interleaved)
+    assert bool(way) == is_compiled
+    in_order = sum(pixel.shape[-1] != 3 for pixel in pixels)
+    read = sum(num_read for name, num_read in way)
+    assert not is_compiled or read >= in_order - len(DTYPES) // 3
+
+
+@each_way
+@each_target
+@pytest.mark.parametrize("place", ["first", "middle", "last"])
+def test_a_damaged_strip_is_told(tmp_path, way, kind, place):
+    """Also between other images, which are read all the same."""
+    for number in range(3):
+        write_tiff(tmp_path / f"{number}.tif", random_pixels((64, 40)), compression="zlib")
+    with tifffile.TiffFile(tmp_path / "1.tif") as file:
+        start, count = file.pages[0].dataoffsets[0], file.pages[0].databytecounts[0]
+    content = bytearray((tmp_path / "1.tif").read_bytes())
+    content[
+        {"first": start, "middle": start + count // 2, "last": start + count - 1}[place]
+    ] ^= 1
+    (tmp_path / "1.tif").write_bytes(content)
+
+    with pytest.raises(ImageDataError, match=r"1\.tif: its pixels cannot be decoded"):
+        read_flat(TiffFolder(tmp_path), kind)
+
+
+class FleetingWriter(MemoryWriter):
+    """Maps its file anew for each view, as two threads do that ask first at the same time."""
+
+    def view(self, *arguments):
+        return MemoryWriter(self.file).view(*arguments)
+
+
+@each_way
+def test_memory_is_there_for_as_long_as_it_is_written_to(tmp_path, way):
+    pixels = random_pixels((40, 50))
+    write_tiff(tmp_path / "a.tif", pixels, compression="zlib")
+    first = np.zeros(1, np.int64)
+
+    with MemoryFile.create(pixels.nbytes) as file:
+        TiffFolder(tmp_path).read_images(first, first, FleetingWriter(file))
+
+        assert bytes(file.map()) == pixels.tobytes()
 
 
 @each_way
@@ -136,6 +239,125 @@ def test_pixels_that_are_missing_are_told(tmp_path, way, monkeypatch):
 
     with pytest.raises(ImageDataError, match=r"a\.tif: .* the file ends too early"):
         read_flat(source, "memory")
+
+
+def zlib_streams(rng):
+    """Yield bytes of many kinds and what zlib makes of them in all its ways."""
+    for number in range(30):
+        size = int(rng.choice([1, 2, 10, 300, 5000, 70000]) * rng.uniform(0.5, 1.5)) + 1
+        content = [
+            lambda size: rng.integers(0, 256, size),
+            np.zeros,
+            lambda size: rng.geometric(0.05, size).clip(0, 255),
+            lambda size: rng.poisson(60, size).astype("<u2").view(np.uint8)[:size],
+            lambda size: np.resize(rng.integers(0, 256, rng.integers(1, 12)), size),
+            lambda size: (rng.exponential(3, size) ** 3).clip(0, 255),
+        ][number % 6](size)
+        content = np.asarray(content).astype(np.uint8).tobytes()
+        window, memory, strategy = rng.integers([9, 1, 0], [16, 10, 5]).tolist()
+        packer = zlib.compressobj(int(rng.integers(0, 10)), 8, window, memory, strategy)
+        stream = packer.compress(content[: size // 2]) + packer.flush(zlib.Z_SYNC_FLUSH)
+        yield content, stream + packer.compress(content[size // 2 :]) + packer.flush()
+
+
+def damaged(stream, rng):
+    """Return a stream with a changed bit, other bytes near its start, or cut."""
+    changed = bytearray(stream)
+    kind = rng.integers(3)
+    if kind == 0:
+        changed[rng.integers(len(stream))] ^= 1 << rng.integers(8)
+    elif kind == 1:
+        for _ in range(3):
+            changed[rng.integers(min(len(stream), 60))] = rng.integers(256)
+    else:
+        del changed[rng.integers(len(stream)) :]
+    return bytes(changed)
+
+
+def decompressed(stream, size):
+    """Return what zlib makes of a stream, None unless it is of that size."""
+    unpacker = zlib.decompressobj()
+    try:
+        content = unpacker.decompress(stream, size + 1)
+    except zlib.error:
+        return None
+    return content if unpacker.eof and len(content) == size else None
+
+
+@pytest.mark.skipif(extension_module(RAW_FILES) is None, reason="was not compiled")
+class TestSegments:
+    """What the compiled function makes of strips, and of what nobody should give it."""
+
+    GUARD = 64
+
+    def read(self, path, stream, size):
+        """Return the bytes of a deflated strip, None if they were refused."""
+        path.write_bytes(bytes(8) + stream)
+        state = path.stat()
+        out = np.full(size + 2 * self.GUARD, 0xAB, np.uint8)
+        address = out.__array_interface__["data"][0] + self.GUARD
+        head = [17, state.st_size, state.st_mtime_ns, address, 1, 1, size, 1, 1, size, 1]
+        record = np.array([*head, 1, 0, 0, 0, 8, len(stream)], np.int64).tobytes()
+        num_read = extension_module(RAW_FILES).read_segments(
+            os.fsencode(path) + b"\0", record, -1
+        )
+        for margin in (out[: self.GUARD], out[-self.GUARD :]):
+            assert (margin == 0xAB).all()
+        return out[self.GUARD : -self.GUARD].tobytes() if num_read else None
+
+    @pytest.mark.parametrize("seed", range(3))
+    def test_streams_are_what_zlib_makes_of_them(self, tmp_path, seed):
+        rng = np.random.default_rng(seed)
+        for content, stream in zlib_streams(rng):
+            assert self.read(tmp_path / "a", stream, len(content)) == content
+            assert self.read(tmp_path / "a", stream + b"more", len(content)) == content
+            assert self.read(tmp_path / "a", stream, len(content) + 1) is None
+            assert (
+                len(content) == 1 or self.read(tmp_path / "a", stream, len(content) - 1) is None
+            )
+
+    @pytest.mark.parametrize("seed", range(3))
+    def test_damaged_streams_are_refused_as_zlib_does(self, tmp_path, seed):
+        rng = np.random.default_rng(seed)
+        for content, stream in zlib_streams(rng):
+            for _ in range(6):
+                changed = damaged(stream, rng)
+                if changed:
+                    expected = decompressed(changed, len(content))
+                    assert self.read(tmp_path / "a", changed, len(content)) == expected
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            {0: 16},
+            {0: 18},
+            {0: -1},
+            {4: 0},
+            {4: 2},
+            {4: 1 << 62},
+            {5: 2},
+            {6: 5},
+            {7: 0},
+            {8: 0},
+            {9: 0},
+            {10: 0},
+        ],
+        ids=str,
+    )
+    def test_records_that_make_no_sense_are_refused(self, change):
+        record = np.array([17, 9, 9, 0, 1, 1, 4, 1, 1, 4, 1, 0, 0, 0, 0, 8, 4], np.int64)
+        for position, number in change.items():
+            record[position] = number
+
+        with pytest.raises(ValueError, match="a whole record for each path"):
+            extension_module(RAW_FILES).read_segments(b"nowhere\0", record.tobytes(), -1)
+
+    @pytest.mark.parametrize("paths", [b"", b"nowhere"])
+    def test_paths_and_records_must_be_as_many(self, paths):
+        record = np.array([17, 9, 9, 0, 1, 1, 4, 1, 1, 4, 1, 0, 0, 0, 0, 8, 4], np.int64)
+
+        with pytest.raises(ValueError, match="a whole record for each path"):
+            extension_module(RAW_FILES).read_segments(paths, record.tobytes(), -1)
 
 
 @pytest.mark.skipif(extension_module(RAW_FILES) is None, reason="was not compiled")

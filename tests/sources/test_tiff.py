@@ -485,7 +485,7 @@ def test_a_pickle_has_no_open_file_and_reads_the_same(tmp_path, no_leaks):
 
 
 def test_large_images_are_decoded_by_threads(tmp_path, monkeypatch, no_leaks):
-    monkeypatch.setattr("fastloader.sources._decode_job._LARGE_IMAGE_BYTES", 1)
+    monkeypatch.setattr("fastloader.sources._decode_images._LARGE_IMAGE_BYTES", 1)
     pixels = [random_pixels((30, 20), seed=seed) for seed in range(9)]
     for number, one in enumerate(pixels):
         write_tiff(tmp_path / f"{number}.tif", one, compression="zlib")
@@ -501,6 +501,7 @@ def test_large_images_are_decoded_by_threads(tmp_path, monkeypatch, no_leaks):
 def many_files(tmp_path, monkeypatch):
     """Return the pixels of forty small files in `tmp_path`, which children will read."""
     monkeypatch.setattr("fastloader.sources._jobs._WORTH_STARTING_SECONDS", -1)
+    monkeypatch.setattr("fastloader.sources._compiled_job.raw_reader", lambda: None)
     pixels = [random_pixels((30, 20), seed=seed) for seed in range(40)]
     for number, one in enumerate(pixels):
         write_tiff(tmp_path / f"{number}.tif", one, compression="zlib")

@@ -1,7 +1,6 @@
-"""Images of a source decoded into memory by all cores."""
+"""Images of a source as a job that falls into parts."""
 
 import math
-import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
@@ -11,39 +10,20 @@ import numpy as np
 import numpy.typing as npt
 
 from fastloader.shm import ArrayWriter, MemoryWriter
-from fastloader.sources._job_processes import BUFFERS_PER_CHILD
 from fastloader.sources._jobs import run_job
 from fastloader.sources._opened_here import state_without
 from fastloader.sources._protocol import ImageTable, WritePixels
-from fastloader.sources._raw_pixels import RawReader, raw_reader
 
-__all__ = ["REQUESTS_AT_ONCE", "ImageDecoder", "decode_images"]
+__all__ = ["PART_BYTES", "DecodeJob", "ImageDecoder", "run_decode_job"]
 
 Integers: TypeAlias = npt.NDArray[np.int64]
 
-REQUESTS_AT_ONCE = 16
-"""Images at URLs to read at once: nearly all of the time is waiting for the network."""
-_REQUESTED_BYTES = 256 << 20
-"""Most pixels of images at URLs that are read at once, where one image is less."""
-_LARGE_IMAGE_BYTES = 4 << 20
-_LARGE_PIECE_BYTES = 256 << 10
-"""From images and from strips, tiles and chunks of these sizes on, decoding takes so much longer
-than the Python around it that threads keep cores busy, which cost no start. Below, they are as slow
-as one thread: each asks for the interpreter's lock after every piece, and sleeps until the other
-gives it away. Two threads took 1,040 ms to 830 and 395 to 400 (strips of 8 kB, chunks of 128), and
-360 to 195 with strips of a megabyte."""
-_LARGEST_OF_CHILDREN_BYTES = 32 << 20
-"""Of which each child has three in its buffers."""
-_CHILD_BYTES = 24 << 20
-_CHILDREN_SHARE = 4
-"""Beside its buffers a child process takes 24 MB: there are as few as keep all that below a quarter
-of the pixels."""
 _SCRATCH_SHARE = 16
 """For a memory file, images are decoded into memory that is used again and written from there,
 which takes 0.8 to 0.9 of the time that decoding into fresh shared pages takes: each of those is a
 page fault. Where that memory of all cores were more than a sixteenth of all pixels, they are
 decoded in place. So they are in memory of this process, which may be in huge pages."""
-_PART_BYTES = 4 << 20
+PART_BYTES = 4 << 20
 """Stays in the cache of processors, from which the parent of a child takes it."""
 _ALIGNMENT_BYTES = 16
 _MAX_PARTS = 8192
@@ -77,91 +57,20 @@ class ImageDecoder(Protocol):
         """Return stamps of the files of such images, and where the pixels in them begin."""
         ...
 
+    def is_in_segments(self, rows: Integers) -> npt.NDArray[np.bool_]:
+        """Tell which images lie in strips or tiles that are decoded without Python."""
+        ...
 
-def decode_images(
-    decoder: ImageDecoder,
-    rows: Integers,
-    offsets: Integers,
-    write: WritePixels,
-    *,
-    channels: Sequence[int] | None,
-    on_rows: Callable[[int], None] | None,
-    num_cores: int,
-    is_local: bool,
-) -> None:
-    """Decode images to their places in memory; arguments as for `ImageSource.read_images`.
+    def segment_kind(self, row: int) -> Sequence[int]:
+        """Return how the pixels of such an image lie in its file."""
+        ...
 
-    Args:
-        decoder: Decodes each; picklable.
-        rows: Row numbers.
-        offsets: Position of each image's first byte.
-        write: Puts pixels there.
-        channels: Channels to keep; all if None.
-        on_rows: Called with the number of images written since the last call.
-        num_cores: Images to decode at once.
-        is_local: Whether they are on this machine, not behind a network.
-    """
-    if not len(rows):
-        return
-    table = decoder.read_table()
-    shapes = table.shapes[rows]
-    if channels is not None:
-        shapes[:, 1] = len(channels)
-    sizes = shapes.prod(axis=1) * table.item_sizes[rows]
-    reader = raw_reader() if is_local and channels is None else None
-    if reader is not None and isinstance(write, ArrayWriter | MemoryWriter):
-        is_raw = decoder.is_stored_raw(rows)
-        if is_raw.any():
-            images = (rows[is_raw], offsets[is_raw], shapes[is_raw], sizes[is_raw])
-            raw_job = _RawJob(reader, decoder, *images, write, num_cores)
-            _run(raw_job, on_rows, num_cores, in_processes=False)
-        rows, offsets, shapes, sizes = (
-            every[~is_raw] for every in (rows, offsets, shapes, sizes)
-        )
-        if not len(rows):
-            return
-    for_children = np.zeros(len(rows), np.bool_)
-    if not is_local:
-        at_once = min(REQUESTS_AT_ONCE, _REQUESTED_BYTES // max(1, int(sizes.max())))
-        kinds = [(~for_children, max(num_cores, at_once))]
-    else:
-        is_large = sizes >= _LARGE_IMAGE_BYTES
-        has_small_pieces = decoder.piece_bytes(rows) < _LARGE_PIECE_BYTES
-        is_choppy = is_large & has_small_pieces & (sizes < _LARGEST_OF_CHILDREN_BYTES)
-        if not _most_children(sizes[is_choppy | ~is_large]):
-            is_choppy[:] = False
-        for_children = is_choppy | ~is_large
-        most = 1 + max(1, _most_children(sizes[for_children]))
-        kinds = [(for_children, min(num_cores, most)), (~for_children, num_cores)]
-    for chosen, cores in kinds:
-        if chosen.any():
-            images = (rows[chosen], offsets[chosen], shapes[chosen], sizes[chosen])
-            job = _DecodeJob(decoder, *images, write, channels, cores)
-            _run(job, on_rows, cores, in_processes=chosen is for_children)
+    def numbers(self, row: int) -> Integers:
+        """Return the stamp of the file of such an image, and where its strips or tiles are."""
+        ...
 
 
-def _most_children(sizes_bytes: Integers) -> int:
-    """Return how many children take little memory beside these images, 0 if none does."""
-    buffer_bytes = max(_PART_BYTES, int(sizes_bytes.max(initial=0)))
-    child_bytes = _CHILD_BYTES + BUFFERS_PER_CHILD * buffer_bytes
-    return int(sizes_bytes.sum()) // (_CHILDREN_SHARE * child_bytes)
-
-
-def _run(
-    job: "_DecodeJob",
-    on_rows: Callable[[int], None] | None,
-    num_cores: int,
-    *,
-    in_processes: bool,
-) -> None:
-    def take_result(part: int, _: Any) -> None:
-        if on_rows is not None:
-            on_rows(job.num_images(part))
-
-    run_job(job, take_result, num_cores=num_cores, in_processes=in_processes)
-
-
-class _DecodeJob:
+class DecodeJob:
     """The images of some rows, divided into parts of neighbours; see `BufferedJob`.
 
     **Processes:** a pickle goes without what writes, and what it arrives as can only `make`.
@@ -205,23 +114,40 @@ class _DecodeJob:
 
     @property
     def num_parts(self) -> int:
+        """How many parts there are."""
         return len(self._starts) - 1
 
     @property
     def buffer_bytes(self) -> int:
+        """Most bytes that a part takes in a child's buffer."""
         lasts = self._starts[1:] - 1
         ends = self._places[lasts] + self._sizes_bytes[lasts]
         return int((ends - self._places[self._starts[:-1]]).max())
 
     def num_images(self, part: int) -> int:
+        """Return how many images a part has.
+
+        Args:
+            part: Its number.
+        """
         return int(self._starts[part + 1] - self._starts[part])
 
     def describe(self, part: int) -> str:
+        """Return the paths of the first and the last image of a part.
+
+        Args:
+            part: Its number.
+        """
         first, last = int(self._starts[part]), int(self._starts[part + 1]) - 1
         paths = [self._decoder.file_path(int(self._rows[at])) for at in (first, last)]
         return f"{paths[0]} to {paths[1]}"
 
     def run(self, part: int) -> None:
+        """Decode the images of a part to where they belong.
+
+        Args:
+            part: Its number.
+        """
         for at in self._images_of(part):
             self._decode(at)
 
@@ -237,6 +163,7 @@ class _DecodeJob:
             self._write(offset, out)
 
     def make(self, part: int, buffer: npt.NDArray[np.uint8]) -> None:
+        """Decode the images of a part into a buffer; see `BufferedJob`."""
         first = self._places[self._starts[part]]
         for at in self._images_of(part):
             shape, dtype = self._kind(at)
@@ -244,6 +171,7 @@ class _DecodeJob:
             self._decoder.decode(int(self._rows[at]), out, self._channels)
 
     def take(self, part: int, buffer: npt.NDArray[np.uint8]) -> None:
+        """Put the images in a buffer where they belong; see `BufferedJob`."""
         images = self._images_of(part)
         place = int(self._places[images.start])
         for first, last in self._runs(images):
@@ -284,46 +212,33 @@ class _DecodeJob:
         return np.ndarray(shape, dtype, block)
 
 
-class _RawJob(_DecodeJob):
-    """Images whose files hold their pixels as they are wanted, read many at once."""
+def run_decode_job(
+    job: DecodeJob,
+    on_rows: Callable[[int], None] | None,
+    num_cores: int,
+    *,
+    in_processes: bool,
+) -> None:
+    """Decode the images of a job.
 
-    def __init__(
-        self,
-        reader: RawReader,
-        decoder: ImageDecoder,
-        rows: Integers,
-        offsets: Integers,
-        shapes: Integers,
-        sizes_bytes: Integers,
-        write: ArrayWriter | MemoryWriter,
-        num_cores: int,
-    ) -> None:
-        super().__init__(decoder, rows, offsets, shapes, sizes_bytes, write, None, num_cores)
-        self._reader = reader
-        self._target = write
+    Args:
+        job: Which, and how.
+        on_rows: Called with the number of images written since the last call.
+        num_cores: Parts to work on at once.
+        in_processes: See `fastloader.sources._jobs.run_job`.
+    """
 
-    def run(self, part: int) -> None:
-        images = self._images_of(part)
-        at = images.start
-        while at < images.stop:
-            some = slice(at, images.stop)
-            rows = self._rows[some]
-            at += self._reader.read(
-                (os.fsencode(self._decoder.file_path(row)) for row in rows.tolist()),
-                self._decoder.raw_places(rows),
-                self._sizes_bytes[some],
-                self._offsets[some],
-                self._target,
-            )
-            if at < images.stop:
-                self._decode(at)  # knows what is wrong with it
-                at += 1
+    def take_result(part: int, _: Any) -> None:
+        if on_rows is not None:
+            on_rows(job.num_images(part))
+
+    run_job(job, take_result, num_cores=num_cores, in_processes=in_processes)
 
 
 def _part_starts(sizes_bytes: Integers, num_cores: int) -> Integers:
     """Return the first image of each part, and last the number of images."""
     most = min(_MAX_PARTS, num_cores * _PARTS_PER_CORE) if num_cores > 1 else 1
-    target = max(1, min(_PART_BYTES, int(sizes_bytes.sum()) // most))
+    target = max(1, min(PART_BYTES, int(sizes_bytes.sum()) // most))
     ends = np.cumsum(sizes_bytes)
     part_of = (ends - sizes_bytes) // max(target, -(-int(ends[-1]) // _MAX_PARTS))
     firsts = np.flatnonzero(np.diff(part_of, prepend=-1))

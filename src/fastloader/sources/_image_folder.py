@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastloader.errors import SourceError
-from fastloader.sources._decode_job import REQUESTS_AT_ONCE, decode_images
+from fastloader.sources._decode_images import REQUESTS_AT_ONCE, decode_images
 from fastloader.sources._description import ImageDescription
 from fastloader.sources._file_tree import FileTree
 from fastloader.sources._jobs import Job, run_job
@@ -50,6 +50,16 @@ class ImageLayout(Protocol):
         """True if all pixels lie in the image's file in one piece and as they are wanted.
 
         What is noted of each image begins then with the file's stamp, and where the pixels begin.
+        """
+        ...
+
+    @property
+    def segment_kind(self) -> tuple[int, ...] | None:
+        """How pixels lie in strips or tiles that need no more than zlib; None if they do not.
+
+        Planes, rows, columns and samples of a pixel; rows and columns of a strip or tile; bytes of a
+        sample; 1 or 0 for being deflated, horizontally predicted, of the other byte order, and
+        in tiles. What is noted of each image is then the file's stamp, and position and length of each.
         """
         ...
 
@@ -99,6 +109,12 @@ class ImageFolder(ABC):
         self._layout_codes = np.array([codes[image.layout] for image in found], np.int64)
         self._piece_bytes = np.array([layout.piece_bytes for layout in layouts], np.int64)
         self._is_stored_raw = np.array([layout.is_stored_raw for layout in layouts], np.bool_)
+        self._segment_kinds: list[tuple[int, ...] | None] = [
+            layout.segment_kind for layout in layouts
+        ]
+        self._is_in_segments = np.array(
+            [kind is not None for kind in self._segment_kinds], np.bool_
+        )
         self._numbers = np.array(
             [number for image in found for number in image.numbers], np.int64
         )
@@ -271,6 +287,24 @@ class ImageFolder(ABC):
             Shape ``(images, 3)``.
         """
         return self._numbers[self._number_ends[rows][:, None] + np.arange(3)]
+
+    def is_in_segments(self, rows: Integers) -> npt.NDArray[np.bool_]:
+        """Tell which images lie in strips or tiles that are decoded without Python.
+
+        Args:
+            rows: Row numbers.
+        """
+        return self._is_in_segments[self._layout_codes[rows]]
+
+    def segment_kind(self, row: int) -> tuple[int, ...]:
+        """Return how the pixels of such an image lie in its file, see `ImageLayout`.
+
+        Args:
+            row: Its row number.
+        """
+        kind = self._segment_kinds[int(self._layout_codes[row])]
+        assert kind is not None  # noqa: S101 - the caller has looked
+        return kind
 
     def file_path(self, row: int) -> str:
         """Return the whole path of an image, as error messages name it.

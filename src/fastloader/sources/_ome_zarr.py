@@ -57,6 +57,10 @@ class _ZarrLayout:
         return False
 
     @property
+    def segment_kind(self) -> None:
+        return None
+
+    @property
     def piece_bytes(self) -> int:
         chunks = self.array.chunks
         shape = self.array.shape if chunks is None else chunks.shape

@@ -1,13 +1,11 @@
 /* Reads pixels that lie in files as they are wanted, as a module of Python: see _raw_pixels.py. */
 
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
+#include "_raw_files.h"
 
 #ifndef _WIN32 /* else there is nothing in the module */
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdint.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -29,8 +27,7 @@ static int64_t changed_ns(const struct stat *state) {
     return (int64_t)time->tv_sec * 1000000000 + time->tv_nsec;
 }
 
-/* 0 unless all of it was read. */
-static int read_whole(int file, char *target, int64_t bytes, int64_t offset) {
+int read_whole(int file, char *target, int64_t bytes, int64_t offset) {
     while (bytes > 0) {
         ssize_t count = pread(file, target, (size_t)bytes, (off_t)offset);
         if (count < 0 && errno == EINTR) continue;
@@ -42,7 +39,7 @@ static int read_whole(int file, char *target, int64_t bytes, int64_t offset) {
     return 1;
 }
 
-static int write_whole(int file, const char *source, int64_t bytes, int64_t offset) {
+int write_whole(int file, const char *source, int64_t bytes, int64_t offset) {
     while (bytes > 0) {
         ssize_t count = pwrite(file, source, (size_t)bytes, (off_t)offset);
         if (count < 0 && errno == EINTR) continue;
@@ -65,14 +62,20 @@ static int copy_whole(int file, const Place *place, int written, char *buffer) {
     return 1;
 }
 
-static int read_file(const char *path, const Place *place, int written, char *buffer) {
+int open_unchanged(const char *path, int64_t size, int64_t time_ns) {
     int file = open(path, O_RDONLY | O_CLOEXEC);
-    if (file < 0) return 0;
     struct stat state;
-    int is_done = fstat(file, &state) == 0 && (int64_t)state.st_size == place->size &&
-                  changed_ns(&state) == place->time_ns;
-    if (is_done)
-        is_done = written < 0 ? read_whole(file, (char *)(uintptr_t)place->target, place->bytes,
+    if (file < 0 || (fstat(file, &state) == 0 && (int64_t)state.st_size == size &&
+                     changed_ns(&state) == time_ns))
+        return file;
+    close(file);
+    return -1;
+}
+
+static int read_file(const char *path, const Place *place, int written, char *buffer) {
+    int file = open_unchanged(path, place->size, place->time_ns);
+    if (file < 0) return 0;
+    int is_done = written < 0 ? read_whole(file, (char *)(uintptr_t)place->target, place->bytes,
                                            place->offset)
                               : copy_whole(file, place, written, buffer);
     close(file);
@@ -130,6 +133,7 @@ static PyObject *read_files(PyObject *module, PyObject *arguments) {
 static PyMethodDef METHODS[] = {
 #ifndef _WIN32
     {"read_files", read_files, METH_VARARGS, read_files_doc},
+    {"read_segments", read_segments, METH_VARARGS, READ_SEGMENTS_DOC},
 #endif
     {NULL, NULL, 0, NULL},
 };

@@ -1,12 +1,13 @@
-"""Reads pixels that lie in files of this machine as they are wanted: many files in one call.
+"""Reads pixels that lie in files of this machine: many files in one call.
 
 To open a file, look at its time, read 100 kB and close it takes 15 us, and as long again in Python, which
-needs the interpreter's lock after each of the four: two threads then take twice as long as one. So it is
-compiled (`_raw_files.c`).
+needs the interpreter's lock after each of the four: two threads then take twice as long as one. Strips and
+tiles need it several times each. So both are compiled (`_raw_files.c`, `_segments.c`).
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -17,17 +18,22 @@ from fastloader.shm import ArrayWriter, MemoryWriter
 __all__ = ["RawReader", "raw_reader"]
 
 
+_ReadFiles: TypeAlias = Callable[[bytes, bytes, int], int]
+
+
 class RawReader:
-    """Reads pieces of files; see `raw_reader`.
+    """Reads images of files; see `raw_reader`.
 
     Args:
         read_files: Takes paths, each ended by a zero byte, five int64 for each (size and time of the
             file, position of the piece, its bytes, where it goes), and the descriptor of the file that is
             written to, -1 for memory. Returns how many files were read before one could not be.
+        read_segments: The same for strips and tiles, of which `_segments.c` says what each record is.
     """
 
-    def __init__(self, read_files: Callable[[bytes, bytes, int], int]) -> None:
+    def __init__(self, read_files: _ReadFiles, read_segments: _ReadFiles) -> None:
         self._read_files = read_files
+        self._read_segments = read_segments
 
     def read(
         self,
@@ -56,12 +62,49 @@ class RawReader:
             target = write.view(0, (1,), np.dtype(np.uint8))
             written, start = -1, target.__array_interface__["data"][0]
         records = np.column_stack([places, sizes_bytes, offsets + start])
-        ended = b"".join(path + b"\0" for path in paths)
-        return self._read_files(ended, records.tobytes(), written)
+        return self._read_files(_ended(paths), records.tobytes(), written)
+
+    def read_segments(
+        self,
+        paths: Iterable[bytes],
+        kinds: Iterable[Sequence[int]],
+        places: Iterable[npt.NDArray[np.int64]],
+        targets: Iterable[int],
+        written: int | None,
+    ) -> int:
+        """Read and decode an image of each file, without the interpreter's lock.
+
+        Args:
+            paths: Of the files.
+            kinds: How the pixels of each lie in it, see `fastloader.sources._image_folder.ImageLayout`.
+            places: Size and time of the last change of each, as they were, then position and length of
+                each strip or tile.
+            targets: Where the pixels of each go: an address, or a position in a file.
+            written: Descriptor of that file; None for memory.
+
+        Returns:
+            How many were read: all before the first that is not there, was changed, is damaged or
+            cannot be read.
+        """
+        parts: list[npt.NDArray[np.int64]] = []
+        for kind, numbers, target in zip(kinds, places, targets, strict=True):
+            num_numbers = 2 + len(numbers) + len(kind)
+            parts.append(np.array([num_numbers, *numbers[:2].tolist(), target, *kind]))
+            parts.append(numbers[2:])
+        records = np.concatenate(parts) if parts else np.empty(0, np.int64)
+        return self._read_segments(
+            _ended(paths), records.tobytes(), -1 if written is None else written
+        )
+
+
+def _ended(paths: Iterable[bytes]) -> bytes:
+    return b"".join(path + b"\0" for path in paths)
 
 
 @cache
 def raw_reader() -> RawReader | None:
     """Return what reads many files at once; None where that is not compiled."""
-    read_files = getattr(extension_module(RAW_FILES), "read_files", None)
-    return None if read_files is None else RawReader(read_files)
+    module = extension_module(RAW_FILES)
+    if module is None or not hasattr(module, "read_files"):
+        return None
+    return RawReader(module.read_files, module.read_segments)

@@ -13,6 +13,7 @@ from fastloader.errors import ImageDataError, MissingExtraError
 from fastloader.sources._axis_names import AxisOrder
 
 __all__ = [
+    "LEAST_SEGMENT_BYTES",
     "MOST_SEGMENTS",
     "check_claimed_planes",
     "check_compression",
@@ -24,7 +25,9 @@ __all__ = [
 ]
 
 MOST_SEGMENTS = 256
-"""Files of more are parsed again when their pixels are read, which their size outweighs."""
+LEAST_SEGMENT_BYTES = 4 << 10
+"""Images of more strips or tiles, and of smaller ones, are parsed again when their pixels are read: to
+note where each is would take memory."""
 _PIXEL_KINDS = {"b": (1,), "u": (1, 2, 4, 8), "i": (1, 2, 4, 8), "f": (2, 4, 8)}
 _MOST_PLANES = 1 << 24
 _LARGE_TILE = 1 << 24  # pixels
@@ -165,7 +168,8 @@ def check_read_at_once(pages: list[Any], path: str) -> None:
         if is_scattered or not page.dataoffsets[0]:
             raise ImageDataError(
                 f"{path}, page {number}: its strips are scattered or left out, which can be read "
-                f"only of up to {MOST_SEGMENTS} strips in pages of one kind: write the file anew."
+                f"only of up to {MOST_SEGMENTS} strips, or of larger ones, in pages of one kind: write "
+                f"the file anew."
             )
 
 

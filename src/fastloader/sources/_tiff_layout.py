@@ -1,12 +1,14 @@
 """How the pixels of a TIFF file lie in it, taken from its tags."""
 
 import html
+import importlib.util
 import math
 import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,7 @@ from fastloader.errors import FastLoaderError, SourceError
 from fastloader.sources._axis_names import AxisOrder, StackAxis
 from fastloader.sources._file_tree import FileTree
 from fastloader.sources._tiff_checks import (
+    LEAST_SEGMENT_BYTES,
     MOST_SEGMENTS,
     check_claimed_planes,
     check_compression,
@@ -36,6 +39,12 @@ __all__ = [
 ]
 
 _JPEG = {6, 7, 34892, 33007}
+_DEFLATE = {8, 32946, 50013}
+_LARGE_BYTES = 256 << 10
+"""From strips and tiles of this size on, the Python around them costs less than libdeflate, which
+imagecodecs has, saves."""
+_HORIZONTAL = 2  # predictor
+_SAMPLE_FORMAT = 339  # tag
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +68,8 @@ class SegmentKind:
     """Of each page."""
     key: tuple[Any, ...]
     """Tags; two pages of equal keys are decoded by the same function."""
+    numbers: tuple[int, ...] | None
+    """See `fastloader.sources._image_folder.ImageLayout.segment_kind`."""
     fill: bytes
     """A pixel where a strip or tile is left out. As bytes, since NaN equals nothing."""
 
@@ -69,7 +80,7 @@ class TiffLayout:
 
     Noted of each image are the size and time of the file, and then
 
-    * the position of its pixels, where they lie there as they are,
+    * position and length of its pixels, where they lie there as they are,
     * or position and length of each strip or tile, where `segments` says how to decode them;
       both are 0 for one that is left out,
     * or nothing, where the file must be parsed again.
@@ -95,9 +106,19 @@ class TiffLayout:
         return self.is_raw and self.order.is_in_order and not self.is_swapped
 
     @property
+    def segment_kind(self) -> tuple[int, ...] | None:
+        """How strips or tiles lie in the file, if they need no more than zlib."""
+        if not self.order.is_in_order:
+            return None
+        if self.is_raw and self.is_swapped:  # one strip of one row
+            num_pixels = math.prod(self.shape)
+            return (1, 1, num_pixels, 1, 1, num_pixels, self.dtype.itemsize, 0, 0, 1, 0)
+        return None if self.segments is None else self.segments.numbers
+
+    @property
     def is_swapped(self) -> bool:
         """True if the bytes of a pixel come in the order of other machines."""
-        return self.dtype.itemsize > 1 and np.dtype(self.byte_order + "u2") != np.dtype("=u2")
+        return _is_swapped(self.dtype, self.byte_order)
 
 
 @contextmanager
@@ -169,7 +190,7 @@ def read_layout(
         kind = None
         if offset is not None:
             check_raw(offset, order, dtype, stamp[0], path)
-            notes.append(offset)
+            notes += [offset, math.prod(order.shape) * dtype.itemsize]
             pieces: tuple[int, ...] = order.shape
         else:
             check_segments(pages, path)
@@ -225,13 +246,14 @@ def _segment_kind(
     """Return how strips or tiles are decoded one by one; None where only tifffile knows."""
     page = pages[0].keyframe
     num_segments = len(page.dataoffsets)
+    num_bytes = math.prod(page.shaped) * len(pages) * dtype.itemsize
     fill = _fill(page, dtype)
     is_plain = (
         not series.is_multifile
         and getattr(series, "transform", None) is None
         and page.compression not in _JPEG
         and not page.is_subsampled
-        and num_segments * len(pages) <= MOST_SEGMENTS
+        and num_segments * len(pages) <= max(MOST_SEGMENTS, num_bytes // LEAST_SEGMENT_BYTES)
         and all(
             other.keyframe.hash == page.hash
             and len(other.dataoffsets) == num_segments
@@ -248,7 +270,58 @@ def _segment_kind(
     )
     values = (getattr(page, name) for name in names)
     key = (file.byteorder, page.is_tiled, *(_plain(value) for value in values))
-    return SegmentKind(tuple(page.shaped), len(pages), num_segments, key, fill)
+    return SegmentKind(
+        tuple(page.shaped),
+        len(pages),
+        num_segments,
+        key,
+        _segment_numbers(page, len(pages), dtype, file.byteorder),
+        fill,
+    )
+
+
+def _segment_numbers(
+    page: tifffile.TiffPage, num_pages: int, dtype: np.dtype[Any], byte_order: str
+) -> tuple[int, ...] | None:
+    """Return what `read_segments` is told, None where it cannot decode that."""
+    samples, depth, rows, columns, inner = page.shaped
+    is_predicted, is_deflated = page.predictor == _HORIZONTAL, page.compression in _DEFLATE
+    formats: Any = getattr(page.tags.get(_SAMPLE_FORMAT), "value", 1)
+    is_known = (
+        (is_deflated or page.compression == 1)
+        and (page.predictor == 1 or (is_predicted and dtype.kind in "iu"))
+        and dtype.kind in "iuf"
+        and page.bitspersample == 8 * dtype.itemsize
+        and len(set(formats if isinstance(formats, tuple) else [formats])) == 1
+        and page.fillorder == 1
+        and depth == 1
+        and (page.tiledepth if page.is_tiled else 1) == 1
+    )
+    piece_bytes = math.prod(page.chunks) * dtype.itemsize
+    if not is_known or (is_deflated and piece_bytes >= _LARGE_BYTES and _has_libdeflate()):
+        return None
+    sides = (min(page.rowsperstrip, rows), columns)
+    return (
+        num_pages * samples,
+        rows,
+        columns,
+        inner,
+        *((page.tilelength, page.tilewidth) if page.is_tiled else sides),
+        dtype.itemsize,
+        is_deflated,
+        is_predicted,
+        _is_swapped(dtype, byte_order),
+        page.is_tiled,
+    )
+
+
+@cache
+def _has_libdeflate() -> bool:
+    return importlib.util.find_spec("imagecodecs") is not None
+
+
+def _is_swapped(dtype: np.dtype[Any], byte_order: str) -> bool:
+    return dtype.itemsize > 1 and np.dtype(byte_order + "u2") != np.dtype("=u2")
 
 
 def _fill(page: tifffile.TiffPage, dtype: np.dtype[Any]) -> bytes:

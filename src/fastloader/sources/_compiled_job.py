@@ -1,0 +1,136 @@
+"""Images that are read many at once, without the interpreter's lock."""
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from fastloader.shm import ArrayWriter, MemoryWriter
+from fastloader.sources._decode_job import DecodeJob, ImageDecoder, run_decode_job
+from fastloader.sources._raw_pixels import RawReader, raw_reader
+
+__all__ = ["read_compiled"]
+
+Integers: TypeAlias = npt.NDArray[np.int64]
+
+
+def read_compiled(
+    decoder: ImageDecoder,
+    rows: Integers,
+    offsets: Integers,
+    shapes: Integers,
+    sizes: Integers,
+    write: ArrayWriter | MemoryWriter,
+    on_rows: Callable[[int], None] | None,
+    num_cores: int,
+) -> npt.NDArray[np.bool_]:
+    """Read the images that need no Python.
+
+    Args:
+        decoder: Knows where their pixels are, and decodes those that are not as expected.
+        rows: Row numbers.
+        offsets: Position of each image's first byte.
+        shapes: Sizes T, C, Z, Y, X of each.
+        sizes: Bytes of each.
+        write: Puts pixels there.
+        on_rows: Called with the number of images written since the last call.
+        num_cores: Images to read at once.
+
+    Returns:
+        Which of the images were read.
+    """
+    is_done = np.zeros(len(rows), np.bool_)
+    if (reader := raw_reader()) is None:
+        return is_done
+    kinds: tuple[tuple[type[_CompiledJob], npt.NDArray[np.bool_]], ...] = (
+        (_RawJob, decoder.is_stored_raw(rows)),
+        (_SegmentJob, decoder.is_in_segments(rows)),
+    )
+    for job_type, chosen in kinds:
+        if chosen.any():
+            images = (rows[chosen], offsets[chosen], shapes[chosen], sizes[chosen])
+            job = job_type(reader, decoder, *images, write, num_cores)
+            run_decode_job(job, on_rows, num_cores, in_processes=False)
+            is_done |= chosen
+    return is_done
+
+
+class _CompiledJob(DecodeJob, ABC):
+    """Images that are read many at once, without the interpreter's lock."""
+
+    def __init__(
+        self,
+        reader: RawReader,
+        decoder: ImageDecoder,
+        rows: Integers,
+        offsets: Integers,
+        shapes: Integers,
+        sizes_bytes: Integers,
+        write: ArrayWriter | MemoryWriter,
+        num_cores: int,
+    ) -> None:
+        super().__init__(decoder, rows, offsets, shapes, sizes_bytes, write, None, num_cores)
+        self._reader = reader
+        self._target = write
+
+    def run(self, part: int) -> None:
+        images = self._images_of(part)
+        at = images.start
+        while at < images.stop:
+            at += self._read(range(at, images.stop))
+            if at < images.stop:
+                self._decode(at)  # knows what is wrong with it
+                at += 1
+
+    @abstractmethod
+    def _read(self, images: range) -> int:
+        """Return how many were read before one could not be."""
+
+    def _encoded_paths(self, rows: Integers) -> Iterator[bytes]:
+        return (os.fsencode(self._decoder.file_path(row)) for row in rows.tolist())
+
+
+class _RawJob(_CompiledJob):
+    """Images whose files hold their pixels as they are wanted."""
+
+    def _read(self, images: range) -> int:
+        some = slice(images.start, images.stop)
+        rows = self._rows[some]
+        return self._reader.read(
+            self._encoded_paths(rows),
+            self._decoder.raw_places(rows),
+            self._sizes_bytes[some],
+            self._offsets[some],
+            self._target,
+        )
+
+
+class _SegmentJob(_CompiledJob):
+    """Images in strips or tiles that need no more than zlib."""
+
+    def _read(self, images: range) -> int:
+        rows = self._rows[images.start : images.stop]
+        offsets: list[int] = self._offsets[images.start : images.stop].tolist()
+        views, written = [], None
+        if self._in_place is None and isinstance(self._target, MemoryWriter):
+            written, start = self._target.file.fileno(), self._target.start_bytes
+            targets = [start + offset for offset in offsets]
+        else:
+            # Kept until all is read: the memory of some is mapped for as long as there are views of it.
+            views = [
+                self._target.view(offset, *self._kind(at))
+                for offset, at in zip(offsets, images, strict=True)
+            ]
+            targets = [int(view.__array_interface__["data"][0]) for view in views]
+        num_read = self._reader.read_segments(
+            self._encoded_paths(rows),
+            map(self._decoder.segment_kind, rows.tolist()),
+            map(self._decoder.numbers, rows.tolist()),
+            targets,
+            written,
+        )
+        del views
+        return num_read
