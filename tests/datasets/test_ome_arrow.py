@@ -304,7 +304,9 @@ def test_images_of_several_sizes_are_samples_but_no_batch(ragged):
 
     assert dataset[0].shape == (1, 4, 4)
     assert dataset.get_batch([1, 1]).shape == (2, 1, 5, 4)
-    with pytest.raises(ShapeError, match=r"\(1, 4, 4\), \(1, 5, 4\) .*transform="):
+    with pytest.raises(
+        ShapeError, match=r"\(1, 4, 4\) \(image 0\), \(1, 5, 4\) \(image 1\).*transform="
+    ):
         dataset.get_batch([0, 1])
 
 

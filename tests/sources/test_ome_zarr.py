@@ -551,3 +551,28 @@ def test_a_folder_of_both_kinds_needs_the_format(tmp_path):
         open_source(tmp_path)
     assert open_source(tmp_path, format="tiff").read_column("path") == ["b.tif"]
     assert open_source(tmp_path, format="ome-zarr").read_column("path") == ["a.zarr"]
+
+
+def test_a_chunk_that_cannot_be_opened_is_not_called_damaged(tmp_path):
+    store = write_ome_zarr(tmp_path / "a.zarr", random_pixels((1, 8, 6)))
+    source = OmeZarrFolder(store)
+    chunk = store / "00" / "c" / "0" / "0" / "0"
+    chunk.unlink()
+    chunk.mkdir()
+
+    with pytest.raises(SourceError, match=r"c/0/0/0 cannot be read .*directory") as told:
+        read_all(source)
+    assert not isinstance(told.value, ImageDataError)
+
+
+def test_a_link_that_leads_nowhere_is_a_missing_chunk(tmp_path):
+    store = write_ome_zarr(tmp_path / "a.zarr", random_pixels((1, 8, 6)))
+    before = OmeZarrFolder(store).fingerprint
+    chunk = store / "00" / "c" / "0" / "0" / "0"
+    chunk.unlink()
+    chunk.symlink_to("nowhere")
+
+    source = OmeZarrFolder(store)
+
+    assert source.fingerprint != before
+    assert not read_all(source)[0].any()

@@ -254,6 +254,13 @@ def test_a_loop_of_links_ends(tmp_path):
     assert TiffFolder(tmp_path).num_rows == 1
 
 
+def test_a_link_that_leads_to_itself_is_no_folder(tmp_path):
+    write_tiff(tmp_path / "1.tif", random_pixels((4, 4)))
+    (tmp_path / "again").symlink_to("again")
+
+    assert open_source(tmp_path).num_rows == 1
+
+
 def test_a_folder_of_tiff_is_recognised(tmp_path):
     write_tiff(tmp_path / "deep" / "a.tif", random_pixels((4, 4)))
 
@@ -459,6 +466,17 @@ def test_a_file_that_is_gone_is_told(tmp_path):
 
     with pytest.raises(SourceError, match=r"a\.tif is not there any more"):
         read_all(source)
+
+
+def test_a_file_that_cannot_be_opened_is_not_called_damaged(tmp_path):
+    path = write_tiff(tmp_path / "a.tif", random_pixels((4, 4)))
+    source = TiffFolder(tmp_path)
+    path.unlink()
+    path.mkdir()
+
+    with pytest.raises(SourceError, match=r"a\.tif cannot be read .*directory") as told:
+        read_all(source)
+    assert not isinstance(told.value, ImageDataError)
 
 
 def test_the_fingerprint_changes_with_a_file(tmp_path):

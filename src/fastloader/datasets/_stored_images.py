@@ -81,13 +81,15 @@ def gather_images(
     """
     shape = images.common_shape
     if shape is None:
-        shape = _shape_of_all(images.shapes[positions], axes)
+        shape = _shape_of_all(images.shapes[positions], positions, axes)
     batch = empty_batch((len(positions), *sample_shape(shape, axes)), dtype)
     images.gather(positions, as_stored(batch, axes), scale)
     return batch
 
 
-def _shape_of_all(shapes: npt.NDArray[np.int64], axes: str) -> npt.NDArray[np.int64]:
+def _shape_of_all(
+    shapes: npt.NDArray[np.int64], positions: npt.NDArray[np.int64], axes: str
+) -> npt.NDArray[np.int64]:
     """Return the shape that images have.
 
     Raises:
@@ -95,10 +97,13 @@ def _shape_of_all(shapes: npt.NDArray[np.int64], axes: str) -> npt.NDArray[np.in
     """
     first: npt.NDArray[np.int64] = shapes[0]
     if (shapes != first).any():
-        sizes = sorted({sample_shape(shape, axes) for shape in shapes})
+        whose: dict[tuple[int, ...], int] = {}
+        for shape, position in zip(shapes, positions.tolist(), strict=True):
+            whose.setdefault(sample_shape(shape, axes), position)
+        sizes = ", ".join(f"{size} (image {whose[size]})" for size in sorted(whose))
         raise ShapeError(
-            f"Images of {len(sizes)} shapes cannot be one batch: {', '.join(map(str, sizes))} "
-            f"(axes {axes}). Bring them to one with transform=, batch images of one size "
-            f"together (`dataset.shapes`), or give the loader a collate_fn."
+            f"Images of {len(whose)} shapes cannot be one batch: {sizes}, axes {axes}. Bring "
+            f"them to one with transform=, batch images of one size together "
+            f"(`dataset.shapes`), or give the loader a collate_fn."
         )
     return first

@@ -224,7 +224,7 @@ class LocalTree:
         files: list[str] = []
         with os.scandir(path) as entries:
             for entry in entries:
-                if entry.is_dir():
+                if _is_folder(entry):
                     folders.append(entry.name)
                 elif entry.is_file(follow_symlinks=False) or entry.is_symlink():
                     files.append(entry.name)  # a pipe would be waited for
@@ -249,7 +249,10 @@ class LocalTree:
         lines = []
         for place, _, names in os.walk(self.path(inside)):
             for name in names:
-                state = Path(place, name).stat()
+                try:
+                    state = Path(place, name).stat()
+                except OSError:  # is gone by now, or a link that leads nowhere
+                    continue
                 lines.append(f"{place}/{name} {state.st_size} {state.st_mtime_ns}")
         text = "\n".join(sorted(lines)).encode("utf-8", "surrogateescape")
         return hashlib.blake2b(text, digest_size=16).digest()
@@ -272,6 +275,13 @@ class LocalTree:
     def as_zarr_store(self, inside: str) -> Mapping[str, Any]:
         """Return the whole path."""
         return {"store": self.path(inside)}
+
+
+def _is_folder(entry: "os.DirEntry[str]") -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link that leads to itself
+        return False
 
 
 def _readable(name: str) -> str:

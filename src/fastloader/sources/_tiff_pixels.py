@@ -67,7 +67,7 @@ def _naming(path: str) -> Iterator[None]:
 
     Raises:
         FastLoaderError: If what runs inside raises it.
-        SourceError: If the file is not there.
+        SourceError: If the file is not there or cannot be opened or read.
         ImageDataError: If anything else goes wrong.
     """
     try:
@@ -76,6 +76,8 @@ def _naming(path: str) -> Iterator[None]:
         raise
     except FileNotFoundError as error:
         raise SourceError(f"{path} is not there any more.") from error
+    except OSError as error:
+        raise SourceError(f"{path} cannot be read ({error}).") from error
     except Exception as error:  # damage shows as any error that codecs can raise
         raise ImageDataError(
             f"{path}: its pixels cannot be decoded ({type(error).__name__}: {str(error)[:200]}): "

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from fastloader.errors import FastLoaderError, ImageDataError
+from fastloader.errors import FastLoaderError, ImageDataError, SourceError
 from fastloader.sources._file_tree import FileTree, OpenFile
 from fastloader.sources._zarr_array import ZarrArray, ZarrChunks, ZarrShards
 from fastloader.sources._zarr_codecs import decompress, strip_checksum
@@ -42,7 +42,8 @@ def read_box(
         out: Written to, of the array's dtype and as many axes, all inside it.
 
     Raises:
-        ImageDataError: If a chunk cannot be read or decoded.
+        SourceError: If a chunk cannot be read.
+        ImageDataError: If one cannot be decoded.
     """
     if array.chunks is None:
         _read_by_zarr(tree, folder, array, start, out)
@@ -65,12 +66,15 @@ def _naming(path: str) -> Iterator[None]:
 
     Raises:
         FastLoaderError: If what runs inside raises it.
+        SourceError: If it cannot be opened or read.
         ImageDataError: If anything else goes wrong.
     """
     try:
         yield
     except FastLoaderError:
         raise
+    except OSError as error:
+        raise SourceError(f"{path} cannot be read ({error}).") from error
     except Exception as error:  # damage shows as any error that codecs can raise
         raise ImageDataError(
             f"{path} cannot be decoded ({type(error).__name__}: {str(error)[:200]}): it is "
