@@ -105,6 +105,7 @@ def _ended(paths: Iterable[bytes]) -> bytes:
 def raw_reader() -> RawReader | None:
     """Return what reads many files at once; None where that is not compiled."""
     module = extension_module(RAW_FILES)
-    if module is None or not hasattr(module, "read_files"):
+    # Windows' has nothing in it, and one that was built before and left there may have less.
+    if module is None or not hasattr(module, "read_segments"):
         return None
     return RawReader(module.read_files, module.read_segments)
