@@ -262,6 +262,22 @@ def test_the_alias_loader_is_the_loader_and_no_attribute():
     assert "loader" not in vars(loader)
 
 
+class Watched(FastLoader):
+    num_asked = 0
+
+    def _get_iterator(self):
+        self.num_asked += 1
+        return super()._get_iterator()
+
+
+@pytest.mark.parametrize("options", [{}, {"transport": "torch"}], ids=str)
+def test_a_subclass_may_make_its_iterators_as_with_torch(options):
+    loader = Watched(Squares(), num_workers=0, **options)
+
+    assert numbers(loader) == numbers(loader) == [number**2 for number in range(10)]
+    assert loader.num_asked == 2
+
+
 def test_the_class_can_be_subscripted():
     assert FastLoader[torch.Tensor].__origin__ is FastLoader
 

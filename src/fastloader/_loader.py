@@ -341,7 +341,7 @@ class FastLoader(LateContext[T_co], ResumableLoader[T_co]):
             EmptyEpochError: If `drop_last` leaves no batch.
         """
         if (reason := self._reason_of_other()) is None:
-            return self._begin_pass()
+            return self._get_iterator()  # which subclasses of torch's loader override
         check_any_batch(self.batch_sampler)
         began = time.perf_counter()
         self._stats.note_fallback(reason)
