@@ -299,6 +299,12 @@ def test_zeros_need_one_size(ragged):
         OMEArrowDataset(ragged, on_null="zeros")
 
 
+@pytest.mark.parametrize("preload", [True, False])
+def test_a_batch_of_nothing_is_refused(path, preload):
+    with pytest.raises(ShapeError, match="at least one sample"):
+        OMEArrowDataset(path, preload=preload).get_batch([])
+
+
 def test_images_of_several_sizes_are_samples_but_no_batch(ragged):
     dataset = OMEArrowDataset(ragged, on_null="skip")
 

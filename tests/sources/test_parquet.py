@@ -182,7 +182,8 @@ def test_any_rows_and_channels_are_those_of_the_whole(tmp_path_factory, case, da
 
 
 def test_many_row_groups_are_read_by_threads(tmp_path, monkeypatch):
-    monkeypatch.setattr("fastloader.sources._parquet._BYTES_PER_THREAD", 1)
+    for name in ("_BYTES_PER_THREAD", "_PAGED_BYTES_PER_THREAD"):
+        monkeypatch.setattr(f"fastloader.sources._parquet_plan.{name}", 1)
     images = [random_image((1, 1, 1, 8, 8), seed=seed) for seed in range(20)]
     path = write_images(tmp_path / "a.parquet", [ome_arrow_value(image) for image in images])
     counts = []
@@ -194,7 +195,8 @@ def test_many_row_groups_are_read_by_threads(tmp_path, monkeypatch):
 
 
 def test_the_first_error_of_any_thread_is_raised(tmp_path, monkeypatch):
-    monkeypatch.setattr("fastloader.sources._parquet._BYTES_PER_THREAD", 1)
+    for name in ("_BYTES_PER_THREAD", "_PAGED_BYTES_PER_THREAD"):
+        monkeypatch.setattr(f"fastloader.sources._parquet_plan.{name}", 1)
     values = [ome_arrow_value(random_image((1, 1, 1, 4, 4))) for _ in range(6)]
     values[3]["chunks"][0]["pixels"] = [0] * 15 + [None]
     path = write_images(tmp_path / "a.parquet", values)

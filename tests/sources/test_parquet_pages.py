@@ -11,8 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fastloader.errors import FastLoaderError
-from fastloader.sources import ParquetSource, _parquet, _parquet_span, open_source
+from fastloader.errors import FastLoaderError, ImageDataError
+from fastloader.sources import (
+    ParquetSource,
+    _parquet,
+    _parquet_bytes,
+    _parquet_span,
+    open_source,
+)
+from fastloader.sources._arrow_buffers import list_bounds, number_values
 from fastloader.sources._page_memory import PageBlocks, PageMemory
 from fastloader.sources._parquet_flat import FlatType
 from fastloader.sources._parquet_levels import (
@@ -44,9 +51,8 @@ def read_rows(source, rows):
     return [images[row] for row in rows]
 
 
-@pytest.fixture
-def streamed(monkeypatch):
-    """Row groups that were left to Arrow's stream, of files that are always read by page."""
+def noting_streams(monkeypatch):
+    """Return a list to which row groups are added that Arrow streams."""
     found = []
     stream = ParquetSource._run_stream
 
@@ -54,9 +60,15 @@ def streamed(monkeypatch):
         found.extend(groups)
         return stream(self, job, groups, *arguments)
 
-    monkeypatch.setattr(_parquet, "is_worth_pages", lambda *_, **__: True)
     monkeypatch.setattr(ParquetSource, "_run_stream", noting)
     return found
+
+
+@pytest.fixture
+def streamed(monkeypatch):
+    """Row groups that were left to Arrow's stream, of files that are always read by page."""
+    monkeypatch.setattr(_parquet, "is_worth_pages", lambda *_, **__: True)
+    return noting_streams(monkeypatch)
 
 
 @pytest.mark.parametrize("version", ["1.0", "2.0"])
@@ -243,8 +255,23 @@ def test_a_page_whose_checksum_does_not_fit_is_refused(tmp_path, streamed, encod
         read_images(ParquetSource(path))
 
 
+@pytest.fixture
+def read(monkeypatch):
+    """Pages that were read."""
+    found = []
+    read_page = _parquet_span.read_page
+
+    def noting(file, page, *given, **options):
+        found.append(page)
+        return read_page(file, page, *given, **options)
+
+    for module in (_parquet_span, _parquet_bytes):
+        monkeypatch.setattr(module, "read_page", noting)
+    return found
+
+
 @pytest.mark.parametrize("encoding", ["list", "bytes"])
-def test_a_row_costs_its_own_pages(tmp_path, monkeypatch, encoding):
+def test_a_row_costs_its_own_pages(tmp_path, read, encoding):
     images = [random_image((1, 1, 1, 64, 64), seed=seed) for seed in range(8)]
     path = write(
         tmp_path / "a.parquet",
@@ -255,12 +282,6 @@ def test_a_row_costs_its_own_pages(tmp_path, monkeypatch, encoding):
         data_page_size=1000,
         data_page_version="2.0",
     )
-    read = []
-    read_page = _parquet_span.read_page
-    monkeypatch.setattr(
-        _parquet_span, "read_page", lambda *given: read.append(given[1]) or read_page(*given)
-    )
-
     source = ParquetSource(path)
     assert_same(images[5:6], read_rows(source, [5]))
 
@@ -282,19 +303,13 @@ def test_bytes_are_decompressed_as_far_as_they_are_wanted(tmp_path, streamed, co
     assert streamed == []
 
 
-def test_files_that_convert_writes_have_an_image_a_page(tmp_path, monkeypatch):
+def test_files_that_convert_writes_have_an_image_a_page(tmp_path, read):
     from fastloader.writing import write_images
 
     images = np.stack([
         random_image((1, 1, 1, 200, 200), seed=seed)[0, 0, 0] for seed in range(9)
     ])
     write_images(images, tmp_path / "a.parquet")
-    read = []
-    read_page = _parquet_span.read_page
-    monkeypatch.setattr(
-        _parquet_span, "read_page", lambda *given: read.append(given[1]) or read_page(*given)
-    )
-
     found = read_rows(open_source(tmp_path / "a.parquet"), [4])
 
     np.testing.assert_array_equal(found[0][0, 0, 0], images[4])
@@ -439,7 +454,7 @@ def read_across_pages():
             pa.array([{}, {}], pa.struct([])),
         )
         file = pa.BufferReader(b"".join(contents))
-        reader = PageReader(file, group, (2, 1), PageMemory())
+        reader = PageReader(file, group, (2, 1), PageMemory(), is_whole=True)
         levels = reader.find(0, 4)
         assert levels.rows.tolist() == [0]
         numbers = reader.read_numbers(levels, levels.lists, FlatType(1, 17), np.dtype("int32"))
@@ -566,8 +581,66 @@ def test_what_was_read_stays_when_the_memory_of_its_pages_is_used_again(tmp_path
         paged = ParquetSource(path)._paged["chunks"]
         row_levels = np.full(8, 64 * 64)
 
-        columns = [column for column, _ in paged.read(0, np.arange(8), row_levels, 1)]
+        found = []
+        for (column, apart), _ in paged.read(0, np.arange(8), row_levels, 1):
+            starts, stops, values = list_bounds(column.field("chunks").flatten().field(-1))
+            content = number_values(values) if apart is None else apart
+            found += [
+                content[start:stop]
+                for start, stop in zip(starts.tolist(), stops.tolist(), strict=True)
+            ]
 
-        for image, column in zip(images, columns, strict=True):
-            pixels = column.field("chunks").flatten().field(-1)
-            assert pixels[0].as_py() in (image.tobytes(), image.ravel().tolist())
+        for image, pixels in zip(images, found, strict=True):
+            assert pixels.tobytes() == image.tobytes()
+
+
+LARGE = (1, 1, 1, 480, 480)
+"""Bytes of a chunk that are worth a page."""
+
+
+@pytest.mark.parametrize("codec", ["none", "zstd", "lz4"])
+@pytest.mark.parametrize("options", [
+    {},
+    {"use_dictionary": False},
+    {"use_dictionary": False, "data_page_version": "2.0", "data_page_size": 1, "write_batch_size": 2},
+], ids=["dictionary", "plain", "pages"])  # fmt: skip
+def test_whole_groups_of_large_bytes_are_read_by_page(tmp_path, monkeypatch, codec, options):
+    images = [random_image(LARGE, seed=seed % 3) for seed in range(7)]
+    images.insert(2, None)
+    values = [None if one is None else ome_arrow_value(one, encoding="bytes") for one in images]
+    path = write(
+        tmp_path / "a.parquet", values, encoding="bytes", compression=codec, row_group_size=3,
+        **options,
+    )  # fmt: skip
+    streamed = noting_streams(monkeypatch)
+
+    assert_same(images, read_images(ParquetSource(path)))
+
+    assert streamed == ([0, 1, 2] if codec == "lz4" else [])
+
+
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+def test_bytes_of_another_length_than_their_shape_says_are_refused_by_name(tmp_path, codec):
+    values = [
+        ome_arrow_value(random_image(LARGE, seed=seed), encoding="bytes") for seed in range(3)
+    ]
+    values[1]["chunks"][0]["pixel_bytes"] = values[1]["chunks"][0]["pixel_bytes"][:-2]
+    values[2]["chunks"][0]["pixel_bytes"] += b"\0\0"
+    path = write(tmp_path / "a.parquet", values, encoding="bytes", compression=codec)
+
+    with pytest.raises(ImageDataError, match=r"row 1.*expected 460800 bytes.*got 460798"):
+        read_images(ParquetSource(path))
+
+
+def test_chunks_that_are_compressed_themselves_are_read_by_page(tmp_path, streamed):
+    images = [random_image((1, 2, 1, 40, 30), seed=seed) for seed in range(4)]
+    values = [ome_arrow_value(image, encoding="bytes") for image in images]
+    for value in values:
+        for chunk in value["chunks"]:
+            chunk["compression"] = "zstd"
+            chunk["pixel_bytes"] = pa.compress(chunk["pixel_bytes"], "zstd", asbytes=True)
+    path = write(tmp_path / "a.parquet", values, encoding="bytes")
+
+    assert_same(images, read_images(ParquetSource(path)))
+    assert_same(images[2:3], read_rows(ParquetSource(path), [2]))
+    assert streamed == []

@@ -29,7 +29,7 @@ from fastloader.datasets._label_choice import choose_labels
 from fastloader.datasets._labels import LabelMapping
 from fastloader.datasets._sample_columns import SampleColumns
 from fastloader.datasets._stored_images import StoredImages, gather_images
-from fastloader.errors import SettingsError
+from fastloader.errors import SettingsError, ShapeError
 from fastloader.sources import (
     ColumnValues,
     SourcePath,
@@ -193,7 +193,7 @@ class OMEArrowDataset(Dataset[Any]):
             indices: Positions in the dataset, any order, repeats allowed; at least one.
 
         Raises:
-            ShapeError: If the images are of different shapes.
+            ShapeError: If the images are of different shapes, or there are none.
         """
         return self.batch_around(self._gather_transformed(self._positions(indices)), indices)
 
@@ -295,6 +295,8 @@ class OMEArrowDataset(Dataset[Any]):
         return position
 
     def _positions(self, indices: Sequence[int]) -> npt.NDArray[np.int64]:
+        if not len(indices):
+            raise ShapeError("A batch has at least one sample, but no index was given.")
         positions = as_positions(indices, len(self))
         if positions is None:
             return np.array([self._position(index) for index in indices], np.int64)

@@ -55,8 +55,6 @@ class _Stored:
         values = self.content[int(self.start[head]) : int(self.stop[tail])]
         if self.dtype is None:
             return values
-        if values.ctypes.data % self.dtype.itemsize:
-            values = values.copy()
         if self.dtype.kind == "b":  # any other byte than 0 and 1 would be no valid bool
             values = (values != 0).view(np.uint8)
         return values.view(self.dtype)

@@ -3,12 +3,11 @@
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from fastloader.errors import ImageDataError, SourceError
@@ -27,8 +26,15 @@ from fastloader.sources._parquet_columns import ParquetColumns
 from fastloader.sources._parquet_handle import ParquetHandle
 from fastloader.sources._parquet_leaves import ImageLeaves
 from fastloader.sources._parquet_levels import PageError
-from fastloader.sources._parquet_plan import Job, is_worth_pages, join_streams, plan_jobs
+from fastloader.sources._parquet_plan import (
+    Job,
+    choose_threads,
+    is_worth_pages,
+    join_streams,
+    plan_jobs,
+)
 from fastloader.sources._parquet_statistics import find_uniform
+from fastloader.sources._pixels_apart import PieceRows
 from fastloader.sources._protocol import ColumnValues, ImageTable, WritePixels
 from fastloader.sources._write_behind import WriteBatch, WriteBehind
 
@@ -36,10 +42,6 @@ __all__ = ["ParquetSource"]
 
 Integers: TypeAlias = npt.NDArray[np.int64]
 
-_BYTE_GROUPS_PER_THREAD = 16
-"""Of byte chunks Arrow holds a row group up to four times over: few at once, out of many."""
-_BYTES_PER_THREAD = 128 << 20
-"""Each thread costs up to 30 MB in Arrow's memory pool."""
 _WORTH_A_THREAD_BYTES = 32 << 20
 """Below it, starting a thread that writes behind takes longer than it saves."""
 
@@ -199,24 +201,29 @@ class ParquetSource:
         )
         num_bytes = table.shapes[rows].prod(axis=1) * table.item_sizes[rows]
         num_allowed = num_threads
-        num_threads = max(1, min(num_threads, int(num_bytes.sum()) // _BYTES_PER_THREAD))
-        if self._layout.has_byte_chunks:
-            num_groups = sum(len(job.groups) for job in jobs)
-            num_threads = max(1, min(num_threads, num_groups // _BYTE_GROUPS_PER_THREAD))
+        paged = self._paged.get(jobs[0].piece)
+        num_threads = choose_threads(
+            num_allowed,
+            int(num_bytes.sum()),
+            sum(len(job.groups) for job in jobs),
+            has_bytes=self._layout.has_byte_chunks,
+            is_paged=lambda: paged is not None and paged.has_large_bytes(jobs[0].groups[0]),
+        )
         batch_rows = rows_at_once(num_bytes, num_threads)
         announce = one_at_a_time(on_rows)
 
-        def write_batch(batch: pa.StructArray, row_numbers: Integers) -> None:
-            announce(writer.write(batch, row_numbers))
+        def write_batch(batch: PieceRows, row_numbers: Integers) -> None:
+            column, apart = batch
+            announce(writer.write(column, row_numbers, apart=apart))
 
         def run(job: Job) -> None:
-            self._run(job, write_batch, batch_rows)
+            self._run(job, write_batch, write_batch, batch_rows)
 
         if num_threads == 1:
             is_worth_it = num_allowed > 1 and num_bytes.sum() > _WORTH_A_THREAD_BYTES
             with WriteBehind(write_batch, in_thread=is_worth_it) as behind:
                 for job in jobs:
-                    self._run(job, behind, batch_rows)
+                    self._run(job, write_batch, behind, batch_rows)
             return
         single = [replace(job, groups=[group]) for job in jobs for group in job.groups]
         with ThreadPoolExecutor(num_threads, "fastloader-parquet") as pool:
@@ -231,20 +238,30 @@ class ParquetSource:
         self,
         job: Job,
         write_batch: WriteBatch,
+        write_behind: WriteBatch,
         batch_rows: int,
     ) -> None:
         """Read row groups one after the other and hand on their images.
 
+        Args:
+            job: What to read.
+            write_batch: Writes images at once.
+            write_behind: May write them while the next are read.
+            batch_rows: Rows to hold at once, about.
+
         Raises:
             SourceError: If rows are missing.
         """
+        paged = self._paged.get(job.piece)
+        # Bytes are read where they are written, from a file that one thread has open.
+        write_paged = write_behind if paged is None or paged.is_in_lists else write_batch
         left = [
             (group, row)
             for group in job.groups
-            if (row := self._run_pages(job, group, write_batch, batch_rows)) is not None
+            if (row := self._run_pages(job, group, write_paged, batch_rows)) is not None
         ]
         for groups, first_row in join_streams(left, self._file.group_starts):
-            self._run_stream(job, groups, first_row, write_batch, batch_rows)
+            self._run_stream(job, groups, first_row, write_behind, batch_rows)
 
     def _run_pages(
         self, job: Job, group: int, write_batch: WriteBatch, batch_rows: int
@@ -260,7 +277,10 @@ class ParquetSource:
         table, in_chunks = self._scan
         shapes, is_stored = table.shapes[start:stop], in_chunks[start:stop]
         if paged is None or not is_worth_pages(
-            shapes, len(rows), is_in_lists=paged.is_in_lists
+            shapes,
+            len(rows),
+            is_in_lists=paged.is_in_lists,
+            has_large_bytes=partial(paged.has_large_bytes, group),
         ):
             return start
         row_levels = shapes.prod(axis=1)
@@ -300,7 +320,7 @@ class ParquetSource:
                 done += batch.num_rows
                 is_done = int(np.searchsorted(row_numbers, first_row))
                 if is_done < len(row_numbers):
-                    write_batch(batch.column(0)[is_done:], row_numbers[is_done:])
+                    write_batch((batch.column(0)[is_done:], None), row_numbers[is_done:])
                 if done < len(numbers) and numbers[done] > job.rows[-1]:
                     return
         if done != len(numbers):

@@ -50,6 +50,7 @@ class ParquetHandle:
         when it was last written to: other pixels may have the same footer."""
         self._opened = OpenedHere(self._open)
         self._raw = OpenedHere(self._open_raw)
+        self._withheld = OpenedHere(self._open_withheld)
 
     def __getstate__(self) -> dict[str, Any]:
         return state_without(self, "leaf_paths", "group_starts")
@@ -84,6 +85,7 @@ class ParquetHandle:
         """Close the file; it is opened again when needed."""
         self._opened.close()
         self._raw.close()
+        self._withheld.close()
 
     def fragment(self, partition: ds.Expression | None = None) -> ds.ParquetFileFragment:
         """Return the file as Arrow's datasets take it.
@@ -137,7 +139,8 @@ class ParquetHandle:
             if not file.num_row_groups:
                 return
             groups = list(range(file.num_row_groups))
-            self._come_to_read(groups, leaves, pre_buffer=True)
+            # By a reader that is made for it: with pre_buffer one keeps what it has read.
+            _come_to_read(self._open_withheld(pre_buffer=True), groups, leaves)
             for leaf in leaves:
                 expected = file.schema.column(leaf).physical_type
                 for group in groups:
@@ -160,23 +163,16 @@ class ParquetHandle:
         """
         with self.reading():
             # Where a column is read bit by bit, its codec is looked at before the first read.
-            options = {"pre_buffer": False, "buffer_size": _READ_BUFFER_BYTES}
-            self._come_to_read([group], [leaf], **options)
+            _come_to_read(self._withheld.get(), [group], [leaf])
 
-    def _come_to_read(
-        self, groups: Sequence[int], leaves: Sequence[int], **options: Any
-    ) -> None:
-        """Let Arrow do all that it does before it reads the first byte of some columns."""
-        withheld = _Withheld(self._size_bytes)
-        checked = pq.ParquetFile(withheld, metadata=self.open().metadata, **options)
-        batches = checked.reader.iter_batches(
-            1, row_groups=list(groups), column_indices=list(leaves), use_threads=False
+    def _open_withheld(self, *, pre_buffer: bool = False) -> pq.ParquetFile:
+        """Return the file as opened by somebody who must not read it."""
+        return pq.ParquetFile(
+            _Withheld(self._size_bytes),
+            metadata=self.open().metadata,
+            pre_buffer=pre_buffer,
+            buffer_size=0 if pre_buffer else _READ_BUFFER_BYTES,
         )
-        try:
-            next(batches, None)
-        except _WithheldError as error:
-            # Arrow keeps it for good, and through its frames whoever called this.
-            error.__traceback__ = None
 
     def reading(self) -> AbstractContextManager[None]:
         """Turn errors of Arrow into `fastloader.errors.SourceError`, naming the file."""
@@ -240,6 +236,20 @@ class ParquetHandle:
                 )
             footer = file.read_at(footer_bytes, size - 8 - footer_bytes)
         return self._location.fingerprint(footer)
+
+
+def _come_to_read(
+    withheld: pq.ParquetFile, groups: Sequence[int], leaves: Sequence[int]
+) -> None:
+    """Let Arrow do all that it does before it reads the first byte of some columns."""
+    batches = withheld.reader.iter_batches(
+        1, row_groups=list(groups), column_indices=list(leaves), use_threads=False
+    )
+    try:
+        next(batches, None)
+    except _WithheldError as error:
+        # Arrow keeps it for good, and through its frames whoever called this.
+        error.__traceback__ = None
 
 
 class _WithheldError(Exception):

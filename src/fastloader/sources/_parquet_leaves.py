@@ -56,7 +56,9 @@ class ImageLeaves:
             if is_bytes or dtype is not None:
                 places = [one for one in leaves if one != path]
                 leaf = self._file.leaf_paths.index(path)
-                found[name] = PagedPixels(self._file, name, leaf, places, dtype)
+                found[name] = PagedPixels(
+                    self._file, name, leaf, places, dtype, self._layout.samples_per_pixel
+                )
         return found
 
     def _below(self, parent: str, fields: tuple[str, ...]) -> list[str]:

@@ -1,6 +1,7 @@
 """Levels of a Parquet page: where lists start, and where there is nothing in them."""
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TypeAlias
 
 import numpy as np
@@ -12,6 +13,7 @@ Integers: TypeAlias = npt.NDArray[np.int64]
 
 _MAX_PACKED = 1 << 22
 """Writers repeat what is alike: more packed numbers than these are taken apart by Arrow."""
+_SHORT_BYTES = 64
 _MAX_WIDTH = 32
 _MAX_SHIFT = 28
 
@@ -21,7 +23,7 @@ class PageError(Exception):
 
 
 def find_lower_levels(
-    levels: memoryview, max_level: int, num_values: int, max_lower: int
+    levels: bytes | memoryview, max_level: int, num_values: int, max_lower: int
 ) -> tuple[Integers, Integers]:
     """Return the positions of all levels below the highest, ascending, and these levels.
 
@@ -95,7 +97,17 @@ class _Runs:
     """Position of each."""
 
 
-def _read_runs(encoded: memoryview, width: int, num_values: int) -> _Runs:
+def _read_runs(encoded: bytes | memoryview, width: int, num_values: int) -> _Runs:
+    """Take runs apart, where they are few only once: pages of images alike have the same.
+
+    Raises:
+        PageError: If they are cut off, or too many are packed.
+    """
+    read = _read_again if len(encoded) <= _SHORT_BYTES else _read
+    return read(bytes(encoded), width, num_values)
+
+
+def _read(content: bytes, width: int, num_values: int) -> _Runs:
     """Take runs apart; those of packed numbers are unpacked together, which costs less.
 
     Raises:
@@ -103,7 +115,6 @@ def _read_runs(encoded: memoryview, width: int, num_values: int) -> _Runs:
     """
     if width > _MAX_WIDTH:
         raise PageError(f"numbers of {width} bits")
-    content = bytes(encoded)
     level_bytes = (width + 7) // 8
     repeated: list[tuple[int, int, int]] = []
     packed: list[bytes] = []
@@ -134,6 +145,9 @@ def _read_runs(encoded: memoryview, width: int, num_values: int) -> _Runs:
     is_there = positions < num_values  # the last are filled up to eight
     numbers = _unpack(b"".join(packed), width)
     return _Runs(levels, starts, lengths, numbers[is_there], positions[is_there])
+
+
+_read_again = lru_cache(maxsize=256)(_read)
 
 
 def _unpack(content: bytes, width: int) -> Integers:

@@ -135,6 +135,8 @@ def read_page(
     codec: str,
     max_levels: tuple[int, int],
     memory: PageMemory,
+    *,
+    is_whole: bool,
 ) -> PageContent:
     """Read and decompress a page.
 
@@ -145,6 +147,7 @@ def read_page(
         max_levels: Highest repetition and definition level; 0 where there are none, as in a
             dictionary.
         memory: Where its bytes are put.
+        is_whole: Whether most of its values will be looked at.
 
     Raises:
         PageError: If it is damaged.
@@ -162,10 +165,11 @@ def read_page(
         values_at = repetition_bytes + definition_bytes
         num_bytes = page.uncompressed_bytes - values_at
         codec = codec if page.is_compressed else "uncompressed"
-        body = PageBytes(content[values_at:], num_bytes, codec, blocks)
+        body = PageBytes(content[values_at:], num_bytes, codec, blocks, is_whole=is_whole)
         levels = [content[:repetition_bytes], content[repetition_bytes:values_at]]
         return PageContent(levels[0], levels[1], body, 0, blocks)
-    body = PageBytes(content, page.uncompressed_bytes, codec, blocks)
+    num_bytes = page.uncompressed_bytes
+    body = PageBytes(content, num_bytes, codec, blocks, is_whole=is_whole)
     levels = []
     at = 0
     for max_level in max_levels:

@@ -13,11 +13,13 @@ import pyarrow as pa
 from fastloader.sources._arrow_buffers import list_bounds
 from fastloader.sources._opened_here import OpenedHere
 from fastloader.sources._page_memory import PageMemory
+from fastloader.sources._parquet_bytes import BytePages, byte_sizes
 from fastloader.sources._parquet_flat import FlatType
 from fastloader.sources._parquet_handle import ParquetHandle
 from fastloader.sources._parquet_levels import PageError
 from fastloader.sources._parquet_pages import find_pages
 from fastloader.sources._parquet_span import GroupPages, PageReader, edges_of, list_array
+from fastloader.sources._pixels_apart import PieceRows
 
 __all__ = ["PagedPixels"]
 
@@ -40,6 +42,10 @@ _MAX_KEPT_PLACES = 1 << 18
 """Of chunks or planes, rows and pages of row groups that stay in memory: some 50 bytes each."""
 _MAX_PAGE_PIXEL_BYTES = 64 << 20
 """A page of few distinct numbers can be as many pixels as its row group: Arrow streams them."""
+_LARGE_BYTES = 256 << 10
+"""Of a value: Arrow copies each twice, and a page costs a tenth of a millisecond here."""
+_QUICK_CODECS = {"ZSTD", "UNCOMPRESSED"}
+"""Of others Arrow does not check how many bytes there were, unless it reads a file by them."""
 _MAX_BYTES_PER_NUMBER = 16
 """Of a page before it is decompressed, levels included, and twice as many as there can be."""
 
@@ -72,6 +78,7 @@ class PagedPixels:
         leaf: int,
         place_leaves: Sequence[str],
         dtype: np.dtype[Any] | None,
+        samples: int,
     ) -> None:
         """Take what to read.
 
@@ -81,12 +88,14 @@ class PagedPixels:
             leaf: Position of the leaf column of the pixels.
             place_leaves: Paths of the other leaf columns of the pieces.
             dtype: Of pixels in lists; None if they are bytes.
+            samples: Values that each pixel has side by side.
         """
         self._file = file
         self._name = name
         self._leaf = leaf
         self._place_leaves = list(place_leaves)
         self._dtype = dtype
+        self._samples = samples
         self._opened = OpenedHere(self._open)
 
     @property
@@ -94,14 +103,35 @@ class PagedPixels:
         """True for numbers in lists, False for bytes."""
         return self._dtype is not None
 
+    def has_large_bytes(self, group: int) -> bool:
+        """Return whether a row group has bytes in values so large that pages are worth their price.
+
+        Args:
+            group: Number of the row group.
+
+        Raises:
+            SourceError: If the footer makes no sense.
+        """
+        if self.is_in_lists:
+            return False
+        self._file.check_codec(group, self._leaf)
+        column = self._file.open().metadata.row_group(group).column(self._leaf)
+        num_bytes = column.total_uncompressed_size
+        return (
+            column.compression in _QUICK_CODECS
+            and num_bytes >= _LARGE_BYTES * column.num_values
+        )
+
     def close(self) -> None:
         """Let go of what this thread has open."""
         self._opened.close()
 
     def read(
         self, group: int, rows: Integers, row_levels: Integers, batch_rows: int
-    ) -> Iterator[tuple[pa.StructArray, Integers]]:
+    ) -> Iterator[tuple[PieceRows, Integers]]:
         """Yield the image column with some of its rows, and their numbers in the group.
+
+        Pixels that lie apart raise `PageError` when they are looked at and cannot be read.
 
         Args:
             group: Number of the row group.
@@ -117,13 +147,47 @@ class PagedPixels:
         try:
             here = self._opened.get()
             known = self._known_group(here, group, row_levels)
-            reader = PageReader(here.file, known, self._max_levels, here.memory)
+            if known.bytes_apart is not None:
+                yield self._rows_apart(here, known, int(rows[0]), int(rows[-1]))
+                return
+            reader = PageReader(
+                here.file, known, self._max_levels, here.memory, is_whole=self.is_in_lists
+            )
             with closing(reader) as pages:
                 for first, last in self._spans(known, rows, batch_rows):
                     column = self._read_span(pages, known, first, last)
-                    yield column, np.arange(first, last + 1)
+                    yield (column, None), np.arange(first, last + 1)
         except (pa.ArrowException, OSError, MemoryError) as error:
             raise PageError(str(error)) from error
+
+    def _rows_apart(
+        self, here: _Here, group: GroupPages, first: int, last: int
+    ) -> tuple[PieceRows, Integers]:
+        """Return some rows of the image column whose bytes are read when they are written."""
+        assert group.bytes_apart is not None  # noqa: S101 - else there are none
+        edges = group.piece_edges[first : last + 2]
+        pieces = slice(int(edges[0]), int(edges[-1]))
+        column = self._column_of(
+            edges - edges[0], group.pieces[pieces], group.bytes_apart.lists[pieces]
+        )
+        return (column, group.bytes_apart.pixels(here.file, here.memory)), np.arange(
+            first, last + 1
+        )
+
+    def _column_of(
+        self, edges: Integers, pieces: pa.StructArray, pixels: pa.Array
+    ) -> pa.StructArray:
+        """Return an image column.
+
+        Args:
+            edges: First chunk or plane of each row, and last their number.
+            pieces: Their fields but for the pixels.
+            pixels: Of each.
+        """
+        fields = {name: pieces.field(name) for name in pieces.type.names}
+        fields["pixel_bytes" if self._dtype is None else "pixels"] = pixels
+        structs = pa.StructArray.from_arrays(list(fields.values()), names=list(fields))
+        return pa.StructArray.from_arrays([list_array(edges, structs)], names=[self._name])
 
     @property
     def _max_levels(self) -> tuple[int, int]:
@@ -136,16 +200,17 @@ class PagedPixels:
         Raises:
             PageError: If it cannot be read by page.
         """
-        if number not in here.groups:
+        if number in here.groups:
+            here.groups.move_to_end(number)
+        else:
             try:
                 here.groups[number] = self._find_group(here.file, number, row_levels)
             except (PageError, pa.ArrowException, OSError):
                 here.groups[number] = None
-        here.groups.move_to_end(number)
-        kept = sum(one.num_kept for one in here.groups.values() if one is not None)
-        while kept > _MAX_KEPT_PLACES and len(here.groups) > 1:
-            _, dropped = here.groups.popitem(last=False)
-            kept -= 0 if dropped is None else dropped.num_kept
+            kept = sum(one.num_kept for one in here.groups.values() if one is not None)
+            while kept > _MAX_KEPT_PLACES and len(here.groups) > 1:
+                _, dropped = here.groups.popitem(last=False)
+                kept -= 0 if dropped is None else dropped.num_kept
         known = here.groups[number]
         if known is None:
             raise PageError("this row group cannot be read by page")
@@ -187,7 +252,12 @@ class PagedPixels:
             ):
                 raise PageError("a page is too large")
         page_edges = edges_of(np.array([page.num_values for page in pages.pages], np.int64))
-        return GroupPages(pages, page_edges, row_edges, piece_edges, pieces)
+        apart = None
+        if self._dtype is None and (sizes := byte_sizes(pieces, self._samples)) is not None:
+            apart = BytePages(
+                file, pages, page_edges, row_edges, piece_edges, sizes, self._max_levels
+            )
+        return GroupPages(pages, page_edges, row_edges, piece_edges, pieces, apart)
 
     def _spans(
         self, group: GroupPages, rows: Integers, batch_rows: int
@@ -234,11 +304,7 @@ class PagedPixels:
                 raise PageError("chunks or planes begin elsewhere than expected")
             pixels = pages.read_numbers(levels, lists, self._flat_type(), self._dtype)
         pieces = group.pieces[group.piece_edges[first] : group.piece_edges[last + 1]]
-        fields = {name: pieces.field(name) for name in pieces.type.names}
-        fields["pixel_bytes" if self._dtype is None else "pixels"] = pixels
-        structs = pa.StructArray.from_arrays(list(fields.values()), names=list(fields))
-        lists_of_pieces = list_array(edges, structs)
-        return pa.StructArray.from_arrays([lists_of_pieces], names=[self._name])
+        return self._column_of(edges, pieces, pixels)
 
     def _flat_type(self) -> FlatType:
         """Return the type of the numbers.

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from fastloader.sources._arrow_buffers import numpy_dtype
 from fastloader.sources._page_memory import PageMemory
+from fastloader.sources._parquet_bytes import BytePages
 from fastloader.sources._parquet_flat import EncodedValues, FlatType, decode_values
 from fastloader.sources._parquet_levels import (
     PageError,
@@ -36,6 +37,8 @@ class GroupPages:
     """Number of the first chunk or plane of each row, and last how many there are."""
     pieces: pa.StructArray
     """Their fields but for the pixels."""
+    bytes_apart: BytePages | None = None
+    """Where bytes are, if their lengths are known before they are read."""
     begins_row: dict[int, bool] = field(default_factory=dict)
     """Whether a page begins with a row, by its number, of those that were looked at."""
 
@@ -73,6 +76,7 @@ class PageReader:
         group: What is known of the row group.
         max_levels: Highest repetition and definition level.
         memory: Where pages are put.
+        is_whole: Whether most values of the pages will be looked at.
     """
 
     def __init__(
@@ -81,7 +85,10 @@ class PageReader:
         group: GroupPages,
         max_levels: tuple[int, int],
         memory: PageMemory,
+        *,
+        is_whole: bool,
     ) -> None:
+        self._is_whole = is_whole
         self._file = file
         self._group = group
         self._max_levels = max_levels
@@ -237,7 +244,8 @@ class PageReader:
                 content.blocks.give_back()
 
     def _read(self, page: Page, max_levels: tuple[int, int]) -> PageContent:
-        return read_page(self._file, page, self._group.pages.codec, max_levels, self._memory)
+        codec, is_whole = self._group.pages.codec, self._is_whole
+        return read_page(self._file, page, codec, max_levels, self._memory, is_whole=is_whole)
 
     def _numbers_referred_to(self) -> EncodedValues | None:
         page = self._group.pages.dictionary

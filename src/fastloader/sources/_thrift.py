@@ -21,6 +21,10 @@ class Long(int):
     __slots__ = ()
 
 
+_KINDS = {Long: _I64, int: _I32, bytes: _BINARY, dict: _STRUCT, list: _LIST}
+"""Of what is written."""
+
+
 class ThriftError(Exception):
     """A header makes no sense or is cut off."""
 
@@ -157,16 +161,11 @@ def encode_fields(fields: ThriftFields) -> bytes:
     encoded = bytearray()
     last = 0
     for number, value in fields.items():
-        encoded.append((number - last) << 4 | _kind_of(value))
+        encoded.append((number - last) << 4 | _KINDS[type(value)])
         encoded += _encode(value)
         last = number
     encoded.append(0)
     return bytes(encoded)
-
-
-def _kind_of(value: Any) -> int:
-    kinds = ((Long, _I64), (int, _I32), (bytes, _BINARY), (dict, _STRUCT), (list, _LIST))
-    return next(kind for python, kind in kinds if isinstance(value, python))
 
 
 def _encode(value: Any) -> bytes:
@@ -178,7 +177,7 @@ def _encode(value: Any) -> bytes:
 
 
 def _encode_list(values: Sequence[Any]) -> bytes:
-    kind, count = _kind_of(values[0]), len(values)
+    kind, count = _KINDS[type(values[0])], len(values)
     head = bytes([count << 4 | kind]) if count < 15 else bytes([0xF0 | kind])
     length = b"" if count < 15 else _encode_varint(count)
     return head + length + b"".join(map(_encode, values))
