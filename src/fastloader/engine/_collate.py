@@ -82,8 +82,7 @@ class DefaultCollate:
     def __init__(self, table: CollateMap) -> None:
         self._table = table
         self.is_known = all(
-            isinstance(function, _TensorCollate | _ArrayCollate | _NumberCollate)
-            or getattr(function, "__module__", None) == _STOCK_MODULE
+            type(function) in _OURS or getattr(function, "__module__", None) == _STOCK_MODULE
             for function in table.values()
         )
         """Whether nobody has put functions of their own into the table."""
@@ -307,3 +306,6 @@ class _NumberCollate:
             else:
                 return out
         return self._stock(batch, collate_fn_map=collate_fn_map)
+
+
+_OURS = {_TensorCollate, _ArrayCollate, _NumberCollate}

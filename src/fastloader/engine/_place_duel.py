@@ -27,6 +27,10 @@ class Place(Enum):
     """Of this process, before it is asked for."""
     WORKERS = "by workers"
 
+    __hash__ = (
+        object.__hash__
+    )  # that of `Enum` is code of Python, run for each look into a table
+
 
 class Stretch:
     """Batches one after the other, made in one place.

@@ -64,8 +64,8 @@ class Placement:
         self._num_cpus = num_cpus
         self._read_computed = read_computed
         self._read_cpu = read_cpu
-        self._computed_before = read_computed()
-        self._cpu_before = read_cpu()
+        self._computed_before: float | None = None  # until a pass begins
+        self._cpu_before = 0.0
         self.place = Place.HERE
         """Where the next batch is to be made."""
         self._others: tuple[Place, ...] = (Place.WORKERS,)
@@ -76,7 +76,7 @@ class Placement:
         self._here: Stretch | None = None  # the last one that was long enough
         self._duel: PlaceDuel | None = None
         self._prices: dict[Place, float] = dict(TRIAL_SECONDS)
-        self._lost: dict[Place, float] = dict.fromkeys(Place, 0.0)
+        self._lost: dict[Place, float] = {}
         self._held_seconds = 0.0
         self._hold_seconds = HOLD_SECONDS
 
@@ -95,7 +95,9 @@ class Placement:
         )
         if not involved <= {Place.HERE, *others}:
             self._hold_at(Place.HERE)
-        if self._phase is Placement._begin and not self._may_be_ahead:
+        if self._computed_before is None or (
+            self._phase is Placement._begin and not self._may_be_ahead
+        ):
             self._stretch = Stretch()
             self._computed_before = self._read_computed()
 
@@ -156,7 +158,8 @@ class Placement:
         if stretch.making_seconds < START_SECONDS:
             return  # to read the other clock takes a microsecond
         # While others have the cores everything takes longer, the start of workers too.
-        computed = min(self._read_computed() - self._computed_before, stretch.making_seconds)
+        computed = self._read_computed() - (self._computed_before or 0.0)
+        computed = min(computed, stretch.making_seconds)
         if computed < START_SECONDS:
             return
         self._computing_seconds = computed / stretch.num_batches
@@ -182,9 +185,10 @@ class Placement:
         for place in (Place.HERE, *self._others):
             if place is self.place or self._here is None:
                 continue
-            self._lost[place] += stretch.num_batches * self._gain_at_most(place, stretch)
+            lost = stretch.num_batches * self._gain_at_most(place, stretch)
+            self._lost[place] = lost = self._lost.get(place, 0.0) + lost
             is_due = place is Place.HERE and self._held_seconds >= self._hold_seconds
-            if is_due or self._lost[place] >= self._prices[place]:
+            if is_due or lost >= self._prices[place]:
                 budget_seconds = max(TRIAL_SECONDS[place], self._prices[place] / DEARER)
                 self._challenge(place, stretch, budget_seconds)
                 return
@@ -245,7 +249,7 @@ class Placement:
         self._duel = None
         self._stretch = Stretch()
         self._held_seconds = 0.0
-        self._lost = dict.fromkeys(Place, 0.0)
+        self._lost = {}
         self._phase = Placement._hold
 
     def _stay(self) -> None:

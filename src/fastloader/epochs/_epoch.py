@@ -84,7 +84,6 @@ class EpochOpener:
         self._buffers = BufferPool()
         self._habits = DrawingHabits()
         self._placement = Placement(facts.choice.machine.rank_cpus)
-        self._huge_pages = HugePages()
 
     # Made when they are needed, as most loaders need none.
 
@@ -96,6 +95,10 @@ class EpochOpener:
     @cached_property
     def _direct(self) -> DirectReading:
         return DirectReading()
+
+    @cached_property
+    def _huge_pages(self) -> HugePages:
+        return HugePages()
 
     @cached_property
     def _standby(self) -> StandbyKeeper:

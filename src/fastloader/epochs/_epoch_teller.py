@@ -52,13 +52,28 @@ class EpochTeller:
     def __init__(self) -> None:
         self._dataset_epoch: int | None = None
 
-    def epoch_set_by_hand(self, loader: Any) -> int | None:
-        """Return the epoch that somebody else has set, or None."""
-        return _set_by_hand(_targets(loader))
+    @staticmethod
+    def targets(loader: Any) -> list[Any]:
+        """Return all that have a ``set_epoch``: dataset and samplers of a loader."""
+        found = []
+        sampler = order_decider(loader.sampler, loader.batch_sampler)
+        for _ in range(_DEPTH):  # frameworks put samplers of their own around others
+            if sampler is None or type(sampler) in _DEAF:
+                break
+            found.append(sampler)
+            sampler = getattr(sampler, "batch_sampler", None) or getattr(
+                sampler, "sampler", None
+            )
+        return [target for target in (*found, loader.dataset) if knows(target, "set_epoch")]
 
-    def is_overtaken(self, loader: Any) -> bool:
+    @staticmethod
+    def epoch_set_by_hand(targets: list[Any]) -> int | None:
+        """Return the epoch that somebody else has set, or None."""
+        return _set_by_hand(targets)
+
+    @staticmethod
+    def is_overtaken(targets: list[Any]) -> bool:
         """Return whether somebody has set another epoch than the one that was told last."""
-        targets = _targets(loader)
         by_hand = _set_by_hand(targets)
         if by_hand is None:
             return False
@@ -67,11 +82,17 @@ class EpochTeller:
                 _remember(target, by_hand)  # the same: it is the one under way that is meant
         return _set_by_hand(targets) is not None
 
-    def tell(self, loader: Any, epoch: int) -> None:
-        """Tell all which epoch it is."""
-        for target in _targets(loader):
+    def tell(self, targets: list[Any], dataset: Any, epoch: int) -> None:
+        """Tell all which epoch it is.
+
+        Args:
+            targets: Of the loader.
+            dataset: The loader's, which may be one of them.
+            epoch: The number.
+        """
+        for target in targets:
             if _epoch_of(target) != epoch:
-                _tell(target, epoch, is_dataset=target is loader.dataset)
+                _tell(target, epoch, is_dataset=target is dataset)
             _remember(target, epoch)
         self._dataset_epoch = epoch
 
@@ -88,17 +109,6 @@ class EpochTeller:
             _tell(dataset, epoch, is_dataset=True)
             _remember(dataset, epoch)
             self._dataset_epoch = epoch
-
-
-def _targets(loader: Any) -> list[Any]:
-    found = []
-    sampler = order_decider(loader.sampler, loader.batch_sampler)
-    for _ in range(_DEPTH):  # frameworks put samplers of their own around others
-        if sampler is None or type(sampler) in _DEAF:
-            break
-        found.append(sampler)
-        sampler = getattr(sampler, "batch_sampler", None) or getattr(sampler, "sampler", None)
-    return [target for target in (*found, loader.dataset) if knows(target, "set_epoch")]
 
 
 def _set_by_hand(targets: list[Any]) -> int | None:

@@ -36,6 +36,8 @@ class BegunEpoch(NamedTuple):
     next_worker: int
     remind: Callable[[], None]
     """To be called before the dataset itself, not a copy, is read."""
+    may_be_overtaken: bool
+    """Whether there is anything whose epoch somebody may set before the first batch."""
 
 
 class Epochs:
@@ -56,7 +58,7 @@ class Epochs:
             self._loaded = None
         self._position = None
         self._next = epoch
-        self._teller.tell(loader, epoch)
+        self._teller.tell(self._teller.targets(loader), loader.dataset, epoch)
 
     def begin(self, loader: Any, permutations: PermutationsAhead | None = None) -> BegunEpoch:
         """Begin the next pass, or go on with the one that was loaded.
@@ -65,7 +67,8 @@ class Epochs:
             loader: The loader, for its options as they are now.
             permutations: Of the loader, if some may be drawn ahead.
         """
-        by_hand = self._teller.epoch_set_by_hand(loader)
+        targets = self._teller.targets(loader)
+        by_hand = self._teller.epoch_set_by_hand(targets)
         epoch = self._next if by_hand is None else by_hand
         state, self._loaded = self._loaded, None
         if state is not None and by_hand is None:
@@ -73,7 +76,7 @@ class Epochs:
         beginning = begin(
             loader, state if state is not None and state["epoch"] == epoch else None
         )
-        self._teller.tell(loader, epoch)
+        self._teller.tell(targets, loader.dataset, epoch)
         if permutations is not None:
             permutations.twins_of = partial(
                 foretell_generators, generator=loader.generator, seed=loader.seed
@@ -96,7 +99,8 @@ class Epochs:
             self._position,
             beginning.points,
             beginning.next_worker,
-            partial(self._teller.remind, loader.dataset, epoch),
+            partial(self._teller.remind, loader.dataset, epoch) if targets else _tell_nobody,
+            bool(targets),
         )
 
     def is_overtaken(self, loader: Any) -> bool:
@@ -104,7 +108,7 @@ class Epochs:
 
         Frameworks do, between asking for an iterator and for its first batch.
         """
-        return self._teller.is_overtaken(loader)
+        return self._teller.is_overtaken(self._teller.targets(loader))
 
     def state_dict(self, loader: Any) -> dict[str, Any]:
         """Return where the consumer of the pass that began last is."""
@@ -145,6 +149,10 @@ class Epochs:
         """
         self._loaded = {**fresh_state(loader, self._next), "num_batches": num_batches}
         self._position = None
+
+
+def _tell_nobody() -> None:
+    """Do what there is to do where nothing has a ``set_epoch``."""
 
 
 def _position_at(

@@ -43,7 +43,8 @@ class LoaderIterator(BaseIterator):
         count: Returns the number of samples, given what was asked for and what came; None where
             all batches but the last have as many.
         renew: Called before the first batch with what closes this iterator. Returns the iterator
-            to go on as, having closed this one, where somebody has chosen another epoch since.
+            to go on as, having closed this one, where somebody has chosen another epoch since; None
+            where nobody can.
     """
 
     def __init__(
@@ -61,7 +62,7 @@ class LoaderIterator(BaseIterator):
         order: DrawnBatches,
         tally: PassTally,
         count: Callable[[Any, Batch], int] | None,
-        renew: "Callable[[Callable[[], None]], LoaderIterator | None]",
+        renew: "Callable[[Callable[[], None]], LoaderIterator | None] | None",
     ) -> None:
         self._stream = stream
         self._dataset = dataset
@@ -75,7 +76,7 @@ class LoaderIterator(BaseIterator):
         self._order = order
         self._tally = tally
         self._count = count
-        self._renew: Callable[[Callable[[], None]], LoaderIterator | None] | None = renew
+        self._renew = renew
         self._num_yielded = 0
         self._is_closed = False
         # What was taken from the stream, and what is to be given, if Ctrl-C came in between.

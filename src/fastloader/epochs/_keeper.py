@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 from fastloader.engine import WorkerPool
@@ -31,8 +32,12 @@ class PoolKeeper:
     def __init__(self) -> None:
         self._idle: WorkerPool | None = None
         self._state: Any = None
-        self._seen = SeenState()
         self._is_retired = False
+
+    @cached_property
+    def _seen(self) -> SeenState:
+        """Of the dataset; made with the first workers."""
+        return SeenState()
 
     @property
     def has_idle(self) -> bool:

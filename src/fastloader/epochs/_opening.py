@@ -69,7 +69,7 @@ class Opening(NamedTuple):
                 last_indices=begun.position.last_indices,
             ),
             count=sample_counter(loader) if batch_size is None else None,
-            renew=partial(_renewed, loader),
+            renew=partial(_renewed, loader) if begun.may_be_overtaken else None,
         )
 
 

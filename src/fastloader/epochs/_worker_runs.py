@@ -6,7 +6,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -127,7 +127,10 @@ class WorkerRuns:
         self.sends_batches = True
         """False once batches had to be made here, because workers cannot send them."""
         self._num_needed = 1
-        self._forecaster = Forecaster()
+
+    @cached_property
+    def _forecaster(self) -> Forecaster:
+        return Forecaster()
 
     def may_do_without(self, loader: Any, device: torch.device | None) -> bool:
         """Return whether nobody insists on workers.

@@ -1,6 +1,7 @@
 """Lets the C library keep the memory of arrays that are freed, for those of the next sample."""
 
 import ctypes
+from functools import cache
 
 import numpy as np
 
@@ -24,8 +25,9 @@ def keep_all_freed_memory() -> None:
         libc.mallopt(-1, (1 << 31) - 1)  # M_TRIM_THRESHOLD
 
 
+@cache
 def keep_some_freed_memory() -> None:
-    """Keep freed memory up to 64 MB, as any process does that has freed a batch of 32 MB.
+    """Keep freed memory up to 64 MB, as any process does that has freed a batch of 32 MB; once is enough.
 
     glibc keeps more when it sees that a large block was freed. A loader that makes a new tensor
     for each batch frees one after each and so brings that about; batches in buffers that are used

@@ -16,6 +16,7 @@ import torch
 from torch.utils.data import get_worker_info
 
 from fastloader.machine._control_groups import read_free_bytes, read_quota_cpus
+from fastloader.machine._environment import PROCESS_ENVIRONMENT
 from fastloader.machine._system_files import read_field, read_text
 
 if sys.platform != "win32":
@@ -121,7 +122,7 @@ class _ThisMachine(Machine):
     @property
     def _variables(self) -> Mapping[str, str]:
         given: Mapping[str, str] | None = vars(self)["_environment"]
-        return os.environ if given is None else given
+        return PROCESS_ENVIRONMENT if given is None else given
 
     @property
     def _top(self) -> str:

@@ -1,10 +1,11 @@
 """Which of the training processes this one is: from the process group, else from the launcher."""
 
-import os
 from collections.abc import Mapping
 from typing import NamedTuple
 
 import torch.distributed
+
+from fastloader.machine._environment import PROCESS_ENVIRONMENT
 
 __all__ = ["Ranks", "adopt_ranks", "read_ranks"]
 
@@ -56,7 +57,7 @@ def read_ranks(environment: Mapping[str, str] | None = None) -> Ranks:
     if environment is None:
         if _adopted is not None:
             return _adopted
-        environment = os.environ
+        environment = PROCESS_ENVIRONMENT
     for rank_name, size_name in _LAUNCHERS:
         rank = environment.get(rank_name, "")
         size = environment.get(size_name, "") if rank else ""

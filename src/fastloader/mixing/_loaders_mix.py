@@ -253,4 +253,5 @@ def _tell_epoch(loader: Any, number: int) -> None:
     if callable(getattr(loader, "set_epoch", None)):
         loader.set_epoch(number)
     elif isinstance(loader, DataLoader):
-        EpochTeller().tell(loader, number)
+        teller = EpochTeller()
+        teller.tell(teller.targets(loader), loader.dataset, number)

@@ -1,6 +1,5 @@
 """What the caller wrote and the environment says, in the form that settings are chosen from."""
 
-import os
 import warnings
 from multiprocessing.context import BaseContext
 from operator import index
@@ -10,6 +9,7 @@ import numpy as np
 import torch
 
 from fastloader.errors import SettingsError
+from fastloader.machine._environment import PROCESS_ENVIRONMENT
 from fastloader.machine._machine import Machine
 from fastloader.settings._settings import LoaderSettings
 
@@ -104,7 +104,7 @@ def read_override() -> int | None:
     Raises:
         SettingsError: If the variable is no number.
     """
-    value = os.environ.get("FASTLOADER_NUM_WORKERS", "")
+    value = PROCESS_ENVIRONMENT.get("FASTLOADER_NUM_WORKERS", "")
     if not value:
         return None
     if not value.isdecimal():

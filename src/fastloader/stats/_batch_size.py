@@ -59,11 +59,11 @@ def count_batch_bytes(batch: Batch) -> int:
 
 
 def _parts_of(batch: Any) -> Collection[Any]:
-    if isinstance(batch, Mapping):
-        return batch.values()
-    if isinstance(batch, list | tuple):
+    if isinstance(batch, (list, tuple)):
         # Many strings or numbers, or a few fields: the first part tells.
-        return () if batch and isinstance(batch[0], str | bytes | int | float) else batch
+        return () if batch and isinstance(batch[0], (str, bytes, int, float)) else batch
+    if isinstance(batch, Mapping):  # which takes longer to tell
+        return batch.values()
     if dataclasses.is_dataclass(batch) and not isinstance(batch, type):
         return vars(batch).values() if hasattr(batch, "__dict__") else ()
     return ()

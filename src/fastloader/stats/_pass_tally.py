@@ -16,7 +16,7 @@ from fastloader.typing import Batch
 
 __all__ = ["PassTally"]
 
-LOOKED_AT_ONCE = 8
+LOOKED_AT_ONCE = 4
 """Batches in a row whose bytes are counted: the first ones, and then some now and then."""
 LOOK_EVERY_SECONDS = 0.2
 """Between such rows."""
@@ -91,7 +91,8 @@ class PassTally:
         self._steady_began: float | None = None
         self._num_unsteady_samples = 0
         self._lock = threading.Lock()
-        self._totals = Totals()
+        self._num_measured_batches = self._measured_bytes = 0  # not part of the sums
+        self._sums: Totals | None = None  # made with the first
         self._forgotten: Totals | None = None
 
     def note(self, started: float, num_samples: int, batch: Batch) -> None:
@@ -148,8 +149,8 @@ class PassTally:
     def _measure(self, batch: Batch) -> None:
         num_bytes = count_batch_bytes(batch)
         with self._lock:
-            self._totals.num_measured_batches += 1
-            self._totals.measured_bytes += num_bytes
+            self._num_measured_batches += 1
+            self._measured_bytes += num_bytes
         self._watch.look(self.queue, num_bytes)
 
     def note_end(self, started: float) -> None:
@@ -169,7 +170,9 @@ class PassTally:
         self.queue = QueueState
         self._unusual_samples, self._last_indices = self._count_unusual(), None
         if self._counters is not None:
-            self._counters = self._counters.copy()  # workers may have other passes to make
+            # Workers may have other passes to make.
+            has_workers = bool(self._counters.made_batches)
+            self._counters = self._counters.copy() if has_workers else None
         self._closed = self._closed or time.perf_counter()
 
     @property
@@ -182,7 +185,8 @@ class PassTally:
         self._fold()
         with self._lock:
             num_samples = self._samples_in(self._num_folded)
-            self._totals = Totals()
+            self._sums = None
+            self._num_measured_batches = self._measured_bytes = 0
             self._forgotten = Totals(num_samples=num_samples, sources=dict(self._sources()))
             self._began = self.last_ended
             if self._steady_began is not None:
@@ -195,7 +199,10 @@ class PassTally:
         self._fold()
         totals = Totals()
         with self._lock:
-            totals.merge(self._totals)
+            if self._sums is not None:
+                totals.merge(self._sums)
+            totals.num_measured_batches = self._num_measured_batches
+            totals.measured_bytes = self._measured_bytes
             num_samples = self._samples_in(self._num_folded)
         totals.num_samples = num_samples
         totals.elapsed_seconds = self.last_ended - self._began
@@ -230,14 +237,15 @@ class PassTally:
 
     def _fold(self) -> None:
         with self._lock:
+            totals = self._sums = self._sums or Totals()
             if (seconds := self._copy_seconds) is not None:
-                self._totals.copies.add([seconds.popleft() for _ in range(len(seconds))])
+                totals.copies.add([seconds.popleft() for _ in range(len(seconds))])
             count = len(self.waits)  # the consumer may add more meanwhile
             if not count:
                 return
             waits = self.waits[:count]
             del self.waits[:count]
-            done, totals = self._num_folded, self._totals
+            done = self._num_folded
             self._num_folded += count
             totals.num_batches += count
             if not done:

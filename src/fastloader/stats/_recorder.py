@@ -44,7 +44,7 @@ class LoaderStats:
         self._skipped = skipped
         self._parts = parts or {}
         self._lock = threading.Lock()
-        self._over = Totals()
+        self._over: Totals | None = None  # until a pass is summed up
         self._passes: list[PassTally] = []  # not part of these sums
         self._latest: PassTally | None = None
         self._fallbacks: dict[str, None] = {}  # in order
@@ -67,7 +67,8 @@ class LoaderStats:
             totals = Totals()
             if of == "total":
                 self._sum_up_ended()
-                totals.merge(self._over)
+                if self._over is not None:
+                    totals.merge(self._over)
                 counted = self._passes.copy()
             else:
                 counted = [] if self._latest is None else [self._latest]
@@ -94,7 +95,7 @@ class LoaderStats:
             own.reset()
         with self._lock:
             self._sum_up_ended()
-            self._over = Totals()
+            self._over = None
             self._fallbacks.clear()
             for tally in self._passes:
                 tally.forget()
@@ -186,6 +187,7 @@ class LoaderStats:
         live = []
         for tally in self._passes:
             if tally.is_over:
+                self._over = self._over or Totals()
                 self._over.merge(tally.totals())
             else:
                 live.append(tally)
