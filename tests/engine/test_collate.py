@@ -371,6 +371,11 @@ PARTS = {
     ),
     "read-only": lambda image, _number: np.frombuffer(image.numpy().tobytes(), np.float32),
     "lists": lambda image, number: [image.clone(), number],
+    "nested": lambda image, number: (
+        {"x": [image.clone(), image.numpy() * 2]},
+        number,
+        image + 1,
+    ),
     "pieces of others": lambda image, _number: image,
     "parameters": lambda image, _number: torch.nn.Parameter(image.clone()),
     "conjugates": lambda image, _number: torch.complex(image, image).conj(),
@@ -445,6 +450,26 @@ def test_a_large_sample_is_taken_before_the_next_one_is_made(watched):
     assert torch.equal(batch, dataset.images.flip(0))
     assert watched.num_batches == 1  # the other was not copied as a whole
     assert watched.num_rows == 4
+
+
+@pytest.mark.parametrize(
+    ("kind", "num_rows"),
+    [
+        ("lists", 4),
+        ("tuples", 8),
+        ("nested", 12),
+        ("channels last", 0),
+        ("pieces of others", 0),
+    ],
+)
+def test_large_parts_are_found_wherever_they_are(watched, kind, num_rows):
+    large = DefaultCollate(collate_map_into(allocate))
+    large.early_rows.is_worth_it = True
+
+    fetcher_of(Made(PARTS[kind]), large).fetch([0, 1, 2, 3])
+
+    assert watched.num_rows == num_rows
+    assert watched.num_batches == (kind == "pieces of others")  # which lie in memory already
 
 
 def test_small_samples_are_not_moved():

@@ -1,7 +1,6 @@
 """Large parts of samples, written to their rows of the batch as soon as each sample is made."""
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import count
 from operator import is_
 from typing import Any
 
@@ -16,6 +15,11 @@ from fastloader.typing import Sample
 __all__ = ["EarlyRows"]
 
 _DTYPES = frozenset({*TORCH_DTYPES.values(), torch.bfloat16})
+
+_CONTAINERS = {dict, list, tuple}
+_MOST_PARTS = (
+    64  # of a container: longer ones hold numbers or words, and take time to look through
+)
 
 
 class EarlyRows:
@@ -59,17 +63,17 @@ class EarlyRows:
                 return column.batch
         return None
 
-    def _moved(self, sample: Sample) -> Sample:
+    def _moved(self, sample: Sample, place: tuple[Any, ...] = ()) -> Sample:
         kind = type(sample)
-        if kind is tuple:
-            return tuple(map(self._moved_part, count(), sample))
+        if kind is torch.Tensor or kind is np.ndarray:
+            return self._moved_part(sample, place)
+        if kind not in _CONTAINERS or len(sample) > _MOST_PARTS:
+            return sample
         if kind is dict:
-            return {key: self._moved_part(key, part) for key, part in sample.items()}
-        return self._moved_part(None, sample)
+            return {key: self._moved(part, (*place, key)) for key, part in sample.items()}
+        return kind(self._moved(part, (*place, step)) for step, part in enumerate(sample))
 
-    def _moved_part(self, place: Any, part: Any) -> Any:
-        if type(part) is not torch.Tensor and type(part) is not np.ndarray:
-            return part
+    def _moved_part(self, part: Any, place: tuple[Any, ...]) -> Any:
         if place not in self._columns:
             self._columns[place] = self._column_of(part)
         column = self._columns[place]
