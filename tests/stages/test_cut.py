@@ -48,7 +48,7 @@ def all_of(stream, take):
     [lambda stream: [found] if (found := next(stream, None)) else [], CutStream.next_if_ready],
     ids=["asked", "if ready"],
 )
-@pytest.mark.parametrize("counts", [(1,), (1, 1, 3), (32,), (33,), (100, 1, 70)])
+@pytest.mark.parametrize("counts", [(1,), (1, 1, 3), (64,), (65,), (150, 1, 70)])
 def test_batches_are_those_that_were_merged(counts, take):
     source = Source(*counts)
     batches = all_of(CutStream(source), take)
@@ -71,7 +71,7 @@ def test_what_was_not_cut_yet_is_ready():
 
 
 def test_few_batches_are_objects_at_once():
-    stream = CutStream(Source(100))
+    stream = CutStream(Source(200))
     next(stream)
 
-    assert len(stream._ready) < 40
+    assert len(stream._ready) < 70

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from operator import index as as_integer
 from typing import Any
 
@@ -142,8 +143,12 @@ class TensorRows(Adapter):
         super().__init__(dataset)
         self.tensors = tensors
         self.is_bare = not isinstance(dataset, TensorDataset)
-        self.rows = [Rows(tensor) for tensor in tensors]
         self._length = len(tensors[0])
+
+    @cached_property
+    def rows(self) -> Sequence[Rows]:
+        """Select rows of each tensor; not needed where a device does it."""
+        return [Rows(tensor) for tensor in self.tensors]
 
     def get_batch(self, indices: Sequence[int], /) -> Batch:
         positions = as_positions(indices, self._length)

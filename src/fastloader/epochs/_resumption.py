@@ -23,7 +23,7 @@ from fastloader.sampling._epoch_order import (
     order_decider,
     own_generators,
 )
-from fastloader.sampling._random_states import capture_own, restore_own
+from fastloader.sampling._random_states import as_saved, capture_own, restore_own
 from fastloader.sampling._shuffled import OrderedSampler
 from fastloader.typing import Stateful
 
@@ -66,8 +66,8 @@ def save_position(loader: Any, position: EpochPosition) -> dict[str, Any]:
         return {**state, "workers": _save_points(position)}
     start = {
         "base_seed": position.start.base_seed,
-        "generators": position.start.own,
-        "global_generators": position.start.globals,
+        "generators": as_saved(position.start.own),
+        "global_generators": as_saved(position.start.globals),
     }
     state = {
         **_identity(loader),
@@ -303,9 +303,9 @@ def _shape(state: Mapping[str, Any]) -> tuple[Any, Any]:
     return state["batch_size"], state["num_ranks"]
 
 
-def _own(loader: Any) -> dict[str, Any]:
+def _own(loader: Any) -> dict[str, Any] | None:
     decider = order_decider(loader.sampler, loader.batch_sampler)
-    return capture_own(own_generators(decider, loader.generator))
+    return as_saved(capture_own(own_generators(decider, loader.generator)))
 
 
 def _save_points(position: EpochPosition) -> dict[str, Any]:

@@ -9,10 +9,17 @@ from typing import Any
 import numpy as np
 import torch
 
-__all__ = ["RandomStates", "capture_globals", "capture_own", "drawing_from", "restore_own"]
+__all__ = [
+    "RandomStates",
+    "as_saved",
+    "capture_globals",
+    "capture_own",
+    "drawing_from",
+    "restore_own",
+]
 
 RandomStates = dict[str, Any]
-"""State of each generator by name: of strings, numbers and lists, so it can be saved as JSON."""
+"""State of each generator by name: as it was captured, or `as_saved`."""
 
 
 def capture_own(generators: Mapping[str, torch.Generator]) -> RandomStates:
@@ -21,7 +28,20 @@ def capture_own(generators: Mapping[str, torch.Generator]) -> RandomStates:
     Args:
         generators: By names that are the same in a loader made alike.
     """
-    return {name: _encode(generator.get_state()) for name, generator in generators.items()}
+    return {name: generator.get_state() for name, generator in generators.items()}
+
+
+def as_saved(states: RandomStates | None) -> RandomStates | None:
+    """Return captured states made of strings, numbers and lists, so they can be saved as JSON.
+
+    Few epochs are saved, and to encode a state takes longer than to capture it.
+    """
+    if states is None:
+        return None
+    return {
+        name: _encode(state) if isinstance(state, torch.Tensor) else state
+        for name, state in states.items()
+    }
 
 
 def restore_own(generators: Mapping[str, torch.Generator], states: RandomStates) -> None:
@@ -43,7 +63,7 @@ def capture_globals(*, all_libraries: bool) -> RandomStates:
         all_libraries: Also those of Python and NumPy, which samplers of users may draw from;
             torch's own samplers do not.
     """
-    states: RandomStates = {"torch": _encode(torch.get_rng_state())}
+    states: RandomStates = {"torch": torch.get_rng_state()}
     if all_libraries:
         version, words, gauss = random.getstate()
         states["python"] = [version, list(words), gauss]
@@ -85,5 +105,7 @@ def _encode(state: torch.Tensor) -> str:
     return base64.b64encode(state.numpy().tobytes()).decode("ascii")
 
 
-def _decode(text: str) -> torch.Tensor:
-    return torch.frombuffer(bytearray(base64.b64decode(text)), dtype=torch.uint8)
+def _decode(state: torch.Tensor | str) -> torch.Tensor:
+    if isinstance(state, torch.Tensor):
+        return state
+    return torch.frombuffer(bytearray(base64.b64decode(state)), dtype=torch.uint8)

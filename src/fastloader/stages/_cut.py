@@ -10,7 +10,7 @@ from fastloader.typing import Batch
 
 __all__ = ["CutStream"]
 
-_CUT_AT_ONCE = 32
+_CUT_AT_ONCE = 64
 """Batches. With all of a pass, hundreds of objects, the collector of garbage would look at them each time."""
 
 
