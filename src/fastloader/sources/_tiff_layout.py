@@ -204,7 +204,7 @@ def read_layout(
                     notes += [number for pair in pairs for number in pair]
         members = (
             {os.path.realpath(page.parent.filehandle.path) for page in pages}
-            if tree.is_local
+            if tree.is_local and series.is_multifile
             else set()
         )
         facts = TiffFacts(_channel_names(file, choice.series), frozenset(members))
@@ -229,7 +229,7 @@ class TiffFacts:
 
     channel_names: tuple[str | None, ...]
     members: frozenset[str]
-    """Real paths of all files that the image is made of."""
+    """Real paths of all files that the image is made of, if they are several."""
 
 
 def _raw_offset(series: tifffile.TiffPageSeries) -> int | None:
