@@ -44,7 +44,6 @@ _LARGE_BYTES = 256 << 10
 """From strips and tiles of this size on, the Python around them costs less than libdeflate, which
 imagecodecs has, saves."""
 _HORIZONTAL = 2  # predictor
-_SAMPLE_FORMAT = 339  # tag
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,13 +285,11 @@ def _segment_numbers(
     """Return what `read_segments` is told, None where it cannot decode that."""
     samples, depth, rows, columns, inner = page.shaped
     is_predicted, is_deflated = page.predictor == _HORIZONTAL, page.compression in _DEFLATE
-    formats: Any = getattr(page.tags.get(_SAMPLE_FORMAT), "value", 1)
     is_known = (
         (is_deflated or page.compression == 1)
         and (page.predictor == 1 or (is_predicted and dtype.kind in "iu"))
         and dtype.kind in "iuf"
         and page.bitspersample == 8 * dtype.itemsize
-        and len(set(formats if isinstance(formats, tuple) else [formats])) == 1
         and page.fillorder == 1
         and depth == 1
         and (page.tiledepth if page.is_tiled else 1) == 1
