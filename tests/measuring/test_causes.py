@@ -194,6 +194,15 @@ FAULTS = {
     ),
     "unexplained": ({"samples_seconds": 0.045, "step_seconds": 0.03}, "fastloader.benchmark"),
 }
+FAULTS["storage, though the loop waits for nothing but a core"] = (
+    {
+        "num_workers": 1,
+        "samples_seconds": 0.1,
+        "computing_share": 0.1,
+        "queued_wait_seconds": 0.08,
+    },
+    "num_workers=",
+)
 FAULTS_WITHOUT_WAITING = {
     "too_many_workers": ({"num_workers": 16}, "num_workers=1"),
     "cpu_oversubscription": ({"num_workers": 4, "threads_per_worker": 4.0}, "num_workers=1"),

@@ -1,5 +1,6 @@
 """The search finds the best setting of a machine whose rates are known."""
 
+import dataclasses
 import itertools
 import time
 from types import SimpleNamespace
@@ -71,7 +72,7 @@ class Machine:
 
         monkeypatch.setattr(_search, "Trial", FakeTrial)
 
-    def search(self, subject=None, seconds=60.0, plain=PLAIN, **limits):
+    def search(self, subject=None, seconds=60.0, plain=PLAIN, automatic=PLAIN, **limits):
         notes = []
         pace = Pace(0.001, time.perf_counter() + seconds)
         found = Search(
@@ -83,7 +84,7 @@ class Machine:
             lambda: notes.append(1),
         )
         found.begin(plain, len)
-        found.run(PLAIN)
+        found.run(automatic)
         found.close()
         assert not self.at_work
         assert len(notes) == len(found.rows)
@@ -147,6 +148,17 @@ def test_any_order_is_told_of_and_only_taken_where_it_may_be(machine):
     assert kept.best.candidate.in_order
     assert "any_order=True" in kept.rows[-1].outcome
     assert not taken.best.candidate.in_order
+
+
+def test_what_a_loader_would_choose_is_tried_within_the_limits_alone(machine):
+    automatic = dataclasses.replace(PLAIN, num_workers=3, prefetch_factor=2)
+    rivals = machine(lambda c: 10.0 + c.num_workers)
+
+    within = rivals.search(automatic=automatic, max_workers=3, max_threads=0)
+    beyond = rivals.search(automatic=automatic, max_workers=2, max_threads=0)
+
+    assert "3 processes" in labels(within)
+    assert "3 processes" not in labels(beyond)
 
 
 def test_where_there_is_room_for_the_workers_of_one_setting_the_others_end_first(machine):

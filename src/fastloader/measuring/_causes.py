@@ -198,7 +198,7 @@ def _dear_workers(e: Evidence) -> Finding | None:
 
 
 def _sampler(e: Evidence) -> Finding | None:
-    if e.order_seconds < 0.5 * e.unqueued_wait_seconds:
+    if e.order_seconds <= 0.5 * e.unqueued_wait_seconds:
         return None
     return _waiting(
         e,
@@ -211,7 +211,7 @@ def _sampler(e: Evidence) -> Finding | None:
 
 
 def _device_transform(e: Evidence) -> Finding | None:
-    if e.device_transform_seconds < 0.5 * e.unqueued_wait_seconds:
+    if e.device_transform_seconds <= 0.5 * e.unqueued_wait_seconds:
         return None
     return _waiting(
         e,

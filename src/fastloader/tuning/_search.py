@@ -134,14 +134,19 @@ class Search:
         """Try one option after the other, as long as the budget lasts.
 
         Args:
-            automatic: What a loader chooses by itself; the last to be compared.
+            automatic: What a loader chooses by itself; the last to be compared, within the limits.
         """
         self._climb("processes", self._limits.max_workers)
         self._climb("threads", self._limits.max_threads)
         self._deepen()
         for change in self._changes():
             self._try(*change)
-        if automatic not in {row.candidate for row in self.rows}:
+        limits = self._limits
+        is_thread = automatic.workers == "threads"
+        is_allowed = automatic.num_workers <= (
+            limits.max_threads if is_thread else limits.max_workers
+        )
+        if is_allowed and automatic not in {row.candidate for row in self.rows}:
             self._try(automatic, _ENOUGH)
         self._decide()
 
