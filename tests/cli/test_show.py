@@ -51,6 +51,19 @@ def test_numbers_in_more_columns_than_there_is_room_for_become_rows(terminal, ca
     assert "samples/s     1,234       7" in read_out(capsys)
 
 
+def test_where_rows_are_too_long_as_well_each_has_a_table_and_no_number_is_cut(
+    terminal, capsys
+):
+    terminal(24)
+
+    show(REPORT)
+
+    lines = [line.split() for line in read_out(capsys).splitlines()]
+    assert lines.count(["samples/s", "1,234"]) == 1
+    assert lines.count(["samples/s", "7"]) == 1
+    assert ["loader", "stock"] in lines
+
+
 def test_a_file_gets_plain_text(capsys):
     show(REPORT)
 

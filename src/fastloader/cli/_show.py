@@ -27,16 +27,25 @@ def show(report: Report) -> None:
         if isinstance(part, str):
             console.print(part, markup=False, highlight=False, soft_wrap=True)
         else:
-            console.print(_make_table(part, console.width))
+            for cells in _fitting(part, console.width):
+                console.print(_make_table(cells))
 
 
-def _make_table(cells: Cells, width: int) -> "Table":
+def _fitting(cells: Cells, width: int) -> list[Cells]:
+    """Return a table of numbers so that none is cut off: many columns read as well as rows."""
+    if not _are_numbers(cells) or _width_of(cells) <= width:
+        return [cells]
+    turned = [*zip(*cells, strict=True)]
+    if _width_of(turned) <= width:
+        return [turned]
+    return [[*zip(cells[0], row, strict=True)] for row in cells[1:]]
+
+
+def _make_table(cells: Cells) -> "Table":
     from rich import box  # noqa: PLC0415
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
-    if _are_numbers(cells) and _width_of(cells) > width:
-        cells = [*zip(*cells, strict=True)]  # many columns of numbers read as well as rows
     table = Table(box=box.SIMPLE_HEAD)
     for number, column in enumerate(zip(*cells, strict=True)):
         is_number = number > 0 and all(_is_number(cell) for cell in column[1:])
