@@ -2,12 +2,19 @@
 
 import multiprocessing
 import os
+import sys
+import tempfile
+import threading
+import time
 from pathlib import Path
 
 import pytest
 
 from fastloader._atomic import replacing
 from fastloader.errors import DestinationError
+
+if sys.platform != "win32":
+    import fcntl
 
 
 def test_a_file_appears_when_the_block_is_done(tmp_path):
@@ -134,3 +141,24 @@ def test_a_process_that_is_still_at_work_keeps_its_folder(tmp_path):
 
     assert target.read_text() == "first"
     assert list(tmp_path.iterdir()) == [target]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no such locks")
+def test_a_folder_that_another_process_looks_at_as_it_is_made_is_kept(tmp_path, monkeypatch):
+    make = tempfile.mkdtemp
+
+    def make_under_its_eyes(*args):
+        folder = make(*args)
+        looking = os.open(folder, os.O_RDONLY)
+        fcntl.flock(looking, fcntl.LOCK_EX)
+        threading.Timer(0.05, os.close, (looking,)).start()
+        return folder
+
+    monkeypatch.setattr(tempfile, "mkdtemp", make_under_its_eyes)
+    with replacing(tmp_path / "result", overwrite=True) as part:
+        part.write_text("ours")
+        time.sleep(0.1)
+        with replacing(tmp_path / "result", overwrite=True) as other:
+            other.write_text("theirs")
+
+    assert (tmp_path / "result").read_text() == "ours"

@@ -7,7 +7,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from fastloader.errors import DestinationError
@@ -50,7 +50,8 @@ def replacing(destination: str | os.PathLike[str], *, overwrite: bool) -> Iterat
         _check_free(target, overwrite=overwrite)
         target.parent.mkdir(parents=True, exist_ok=True)
         folder = Path(tempfile.mkdtemp(_ENDING, f".{target.name}.", target.parent))
-        lock = _try_lock(folder)
+        # Another process may look just now whether this is a leftover, which takes it no time.
+        lock = _lock(folder, waits=True)
     except DestinationError:
         raise
     except OSError as error:
@@ -65,16 +66,20 @@ def replacing(destination: str | os.PathLike[str], *, overwrite: bool) -> Iterat
             os.close(lock)
 
 
-def _try_lock(folder: Path) -> int | None:
+def _lock(folder: Path, *, waits: bool) -> int | None:
     """Lock a folder for as long as this process lives; None if another has done so.
 
     Where there are no such locks nobody gets one, and leftovers stay.
+
+    Args:
+        folder: To lock.
+        waits: Whether to wait until the other one is done.
     """
     if sys.platform == "win32":
         return None
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_EX if waits else fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         os.close(descriptor)
         return None
@@ -84,18 +89,22 @@ def _try_lock(folder: Path) -> int | None:
 def _remove_leftovers(target: Path) -> None:
     """Remove the folders of processes that were killed, which hold no lock any more."""
     for folder in target.parent.glob(f".{glob.escape(target.name)}.*{_ENDING}"):
-        try:
-            lock = _try_lock(folder)
-        except FileNotFoundError:
-            continue  # another process was quicker
-        if lock is None:
-            continue
-        # One that was made this moment may not be locked yet.
-        if time.time() - folder.stat().st_mtime > _SOON_SECONDS or any(folder.iterdir()):
-            if (folder / _REPLACED).exists() and not target.exists():
-                (folder / _REPLACED).rename(target)  # it was killed between the two renames
-            shutil.rmtree(folder, ignore_errors=True)
-        os.close(lock)
+        with suppress(FileNotFoundError):  # its owner has finished meanwhile
+            lock = _lock(folder, waits=False)
+            if lock is None:
+                continue
+            try:
+                _remove_leftover(folder, target)
+            finally:
+                os.close(lock)
+
+
+def _remove_leftover(folder: Path, target: Path) -> None:
+    # One that was made this moment may not be locked yet.
+    if time.time() - folder.stat().st_mtime > _SOON_SECONDS or any(folder.iterdir()):
+        if (folder / _REPLACED).exists() and not target.exists():
+            (folder / _REPLACED).rename(target)  # it was killed between the two renames
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _check_free(target: Path, *, overwrite: bool) -> None:

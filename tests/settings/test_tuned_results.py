@@ -168,6 +168,8 @@ def test_a_damaged_file_is_warned_of_and_left(content):
         {"num_workers": True},
         {"num_workers": None},
         {"num_workers": "2"},
+        {"num_workers": 10**6},
+        {"num_workers": 10**400},
         {"prefetch_factor": 1.5},
         {"workers": "ants"},
         {"workers": ["threads"]},
@@ -179,7 +181,7 @@ def test_a_damaged_file_is_warned_of_and_left(content):
         {"ignored": []},
         {"unknown": 1},
     ],
-    ids=str,
+    ids=lambda wrong: str(wrong)[:40],
 )
 def test_values_that_cannot_be_are_a_damaged_file(wrong):
     path = store()
@@ -188,6 +190,20 @@ def test_values_that_cannot_be_are_a_damaged_file(wrong):
     path.write_text(json.dumps(document))
 
     with pytest.warns(UserWarning, match=next(iter(wrong))):
+        assert load_result(path) is None
+
+
+@pytest.mark.parametrize("reasons", [None, [1], {}, {"num_workers": 1}], ids=str)
+def test_reasons_that_are_no_texts_are_a_damaged_file(reasons):
+    path = store()
+    document = json.loads(path.read_text())
+    if reasons:
+        document["reasons"] = {**document["reasons"], **dict.fromkeys(reasons, 1)}
+    else:
+        document["reasons"] = reasons
+    path.write_text(json.dumps(document))
+
+    with pytest.warns(UserWarning, match="cannot be used"):
         assert load_result(path) is None
 
 

@@ -26,6 +26,9 @@ __all__ = ["check_folder", "load_result", "result_path", "save_result"]
 _VERSION = 1
 """Of the form of the files; another one is not read."""
 
+_TOO_MANY = 1 << 16
+"""Workers, batches ahead or seconds that nobody has measured."""
+
 logger = logging.getLogger("fastloader")
 
 
@@ -123,19 +126,22 @@ def load_result(path: Path) -> LoaderSettings | None:
         if document["version"] != _VERSION:
             logger.info("%s has another version than %d: tune again.", path, _VERSION)
             return None
-        _check_types(document["settings"])
+        _check_types(document)
         return LoaderSettings(**document["settings"], reasons=document["reasons"])
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         _warn(path, error)
         return None
 
 
-def _check_types(values: Mapping[str, Any]) -> None:
-    """Refuse values that no setting has.
+def _check_types(document: Mapping[str, Any]) -> None:
+    """Refuse values that no setting or reason has.
 
     Raises:
         TypeError: If there is one.
     """
+    values = document["settings"]
+    if not all(isinstance(reason, str) for reason in document["reasons"].values()):
+        raise TypeError("reasons should be texts")
     for name, hint in get_type_hints(LoaderSettings).items():
         if name in values and not _fits(values[name], hint):
             raise TypeError(f"{name} is {values[name]!r}")
@@ -145,6 +151,8 @@ def _fits(value: Any, hint: Any) -> bool:
     if get_origin(hint) is Literal:
         return value in get_args(hint)
     kinds = get_args(hint) if isinstance(hint, UnionType) else (hint,)
+    if type(value) is int and value >= _TOO_MANY:
+        return False
     return type(value) in kinds or (float in kinds and type(value) is int)
 
 
