@@ -24,6 +24,7 @@ from fastloader.datasets import OMEArrowDataset
 from fastloader.datasets._batched import as_batched
 from fastloader.datasets._resident import make_resident, preferred_residence
 from fastloader.errors import ImageDataError, SettingsError, SharedMemoryError
+from fastloader.inspection._fingerprint import fingerprint
 from fastloader.machine._machine import read_machine
 from fastloader.shm import gives_huge_pages
 from fastloader.sources import ParquetSource
@@ -141,6 +142,22 @@ def slow_reads(monkeypatch, seconds=0.05):
         return original(self, rows, *args, **options)
 
     monkeypatch.setattr(ParquetSource, "read_images", read_images)
+
+
+@pytest.mark.parametrize(
+    "options", [{"preload": "background"}, {"preload": False}, {"cache": "disk"}], ids=str
+)
+def test_a_dataset_is_the_same_whatever_it_has_read(path, options):
+    dataset = OMEArrowDataset(path, **options)
+    before = fingerprint(dataset)
+
+    assert len(dataset.metadata) > 0
+    dataset[0]
+    dataset._images.load(progress=False)
+
+    assert fingerprint(dataset) == before
+    dataset._transform = len
+    assert fingerprint(dataset) != before
 
 
 def test_an_image_asked_for_comes_before_the_background(path, monkeypatch):

@@ -29,6 +29,7 @@ from fastloader.cache import (
 from fastloader.datasets._background_fill import BackgroundFill
 from fastloader.datasets._batch_writer import batch_writer
 from fastloader.errors import SharedMemoryError
+from fastloader.inspection._fingerprint import OwnFingerprint
 from fastloader.machine._machine import read_machine
 from fastloader.shm import ProcessLock, can_send_memory_files, gives_huge_pages
 from fastloader.sources import (
@@ -62,7 +63,7 @@ class StoreOptions:
     """Most bytes that a cache may take; what is free if None."""
 
 
-class ImageStore:
+class ImageStore(OwnFingerprint):
     """The images of some rows of a source, by position.
 
     **Processes:** all that share a cache fill it together (`fastloader.cache.ImageCache`). What a
@@ -114,6 +115,9 @@ class ImageStore:
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "ImageStore":
         return self  # pixels do not change
+
+    def own_fingerprint(self) -> None:
+        """Return nothing: pixels stay, whichever are decoded and whatever files are open for that."""
 
     def __len__(self) -> int:
         return len(self._rows)

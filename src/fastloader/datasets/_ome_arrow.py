@@ -142,20 +142,20 @@ class OMEArrowDataset(Dataset[Any]):
             SettingsError: If other options do not fit the images or each other.
             SharedMemoryError: If the images need more room than there is.
         """
-        self._source = open_source(path, image_column, format=format, **source_options)
-        where = self._source.where
+        source = open_source(path, image_column, format=format, **source_options)
+        where = source.where
         storage_options = source_options.get("storage_options")
-        self._columns = SampleColumns(self._source, join, join_on, storage_options)
-        chosen = np.arange(self._source.num_rows)
+        self._columns = SampleColumns(source, join, join_on, storage_options)
+        chosen = np.arange(source.num_rows)
         if filter is not None:
             chosen = self._columns.find_rows(filter)
-        table, rows = resolve_nulls(self._source.read_table(), chosen, on_null, where)
+        table, rows = resolve_nulls(source.read_table(), chosen, on_null, where)
         self._columns.choose(rows)
         self._dtype = choose_dtype(table, dtype, scale, where)
         self._scale = scale
         self._transform = transform
         self._labels = choose_labels(self._columns, label_column, label_mapping, where)
-        numbers = choose_channels(self._source, table.shapes[rows], channels)
+        numbers = choose_channels(source, table.shapes[rows], channels)
         options = _choose_store(cache, preload, cache_dir, max_cache_bytes)
         if cache == "device" and transform is not None:
             raise SettingsError(
@@ -164,7 +164,7 @@ class OMEArrowDataset(Dataset[Any]):
             )
         self._prefers_device = cache == "device"
         self._stored_dtypes = table.dtypes
-        self._images = ImageStore(self._source, table, rows, numbers, options)
+        self._images = ImageStore(source, table, rows, numbers, options)
         self._axes = choose_axes(axes, self._images.shapes, where)
         if preload is True:
             self._images.load(progress)
@@ -281,10 +281,10 @@ class OMEArrowDataset(Dataset[Any]):
             images = images.to(self._dtype, copy=True).mul_(self._scale)
         return images if self._labels is None else [images, batch[1]]
 
-    @cached_property
+    @property
     def metadata(self) -> Mapping[str, ColumnValues]:
         """The columns beside the images and joined ones, one value a sample: arrays of numbers, or lists."""
-        return self._columns.read_all()
+        return self._columns.values
 
     def _position(self, index: int) -> int:
         position = operator.index(index)

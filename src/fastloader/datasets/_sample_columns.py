@@ -1,6 +1,7 @@
 """Columns beside the images of a dataset's samples: of the source and of a joined table."""
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -10,6 +11,7 @@ import pyarrow.compute as pc
 
 from fastloader.datasets._join import JoinKeys, join_columns
 from fastloader.errors import SettingsError
+from fastloader.inspection._fingerprint import OwnFingerprint
 from fastloader.sources import (
     ColumnValues,
     ImageSource,
@@ -24,7 +26,7 @@ __all__ = ["SampleColumns", "take_rows"]
 Integers: TypeAlias = npt.NDArray[np.int64]
 
 
-class SampleColumns:
+class SampleColumns(OwnFingerprint):
     """One value of each column for every row of the source, then for the rows that are chosen.
 
     **Processes:** a pickle holds the values of the joined table, no Arrow object.
@@ -65,6 +67,9 @@ class SampleColumns:
             self._joined_table = table
             self._joined = {name: column_values(table[name]) for name in table.column_names}
 
+    def own_fingerprint(self) -> None:
+        """Return nothing: columns stay, whatever was read of them and their source so far."""
+
     @property
     def names(self) -> tuple[str, ...]:
         """Names of all columns."""
@@ -81,8 +86,9 @@ class SampleColumns:
         values = self._source.read_column(name)
         return values if self._rows is None else take_rows(values, self._rows)
 
-    def read_all(self) -> Mapping[str, ColumnValues]:
-        """Return all columns."""
+    @cached_property
+    def values(self) -> Mapping[str, ColumnValues]:
+        """All columns, of the chosen rows once they are."""
         return {name: self.read(name) for name in self.names}
 
     def find_rows(self, condition: pc.Expression) -> Integers:
