@@ -308,6 +308,32 @@ def test_an_error_in_the_middle_keeps_its_type_and_leaves_what_was_there(tmp_pat
     assert [file.name for file in tmp_path.iterdir()] == [f"out.{ending}"]
 
 
+class Interrupts(TensorDataset):
+    """Images, of which one is made when somebody presses Ctrl-C, or raises what that raises."""
+
+    def __init__(self, how):
+        super().__init__(torch.zeros(40, 4, 4, dtype=torch.uint8))
+        self.how = how
+
+    def __getitem__(self, index):
+        if index == 30 and self.how == "signal":
+            signal.raise_signal(signal.SIGINT)
+        elif index == 30:
+            raise KeyboardInterrupt
+        return super().__getitem__(index)
+
+
+@every_format
+@pytest.mark.parametrize("how", ["signal", "error"])
+def test_ctrl_c_in_the_middle_is_ctrl_c_and_leaves_nothing(tmp_path, ending, how):
+    skip_without_extra(ending)
+
+    with pytest.raises(KeyboardInterrupt):
+        write_images(Interrupts(how), tmp_path / f"out.{ending}", rows_per_group=4)
+
+    assert not list(tmp_path.iterdir())
+
+
 @every_format
 def test_a_table_is_replaced_only_when_asked(tmp_path, ending):
     skip_without_extra(ending)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -76,8 +77,8 @@ def _write_lance(
             f"Lance has no columns with a dot or backtick in their names: rename {odd}."
         )
     lance = import_extra("lance", "lance", "Writing Lance")
-    with ThreadPoolExecutor(1) as pool:
-        lance.write_dataset(_made_in(pool, schema, batches), str(path))
+    with _made_apart(schema, batches) as reader:
+        lance.write_dataset(reader, str(path))
 
 
 def _write_duckdb(
@@ -94,30 +95,50 @@ def _write_vortex(
 ) -> None:
     del compression  # Vortex chooses
     io = import_extra("vortex.io", "vortex", "Writing Vortex")
-    with ThreadPoolExecutor(1) as pool:
-        io.write(_made_in(pool, schema, batches), str(path))
+    with _made_apart(schema, batches) as reader:
+        io.write(reader, str(path))
 
 
-def _made_in(
-    pool: ThreadPoolExecutor, schema: pa.Schema, batches: Batches
-) -> pa.RecordBatchReader:
-    """Return a stream of batches that are made in a thread of Python, one when it is asked for.
+@contextmanager
+def _made_apart(schema: pa.Schema, batches: Batches) -> Iterator[pa.RecordBatchReader]:
+    """Give a stream of batches that are made in a thread of Python, one when it is asked for.
 
     Libraries ask from threads of their own, which are new to Python each time: all that code
     keeps for its thread ends with each batch, and an open Arrow file ended the process then.
 
     Args:
-        pool: Of one thread.
         schema: Of the batches.
         batches: Any number.
+
+    Yields:
+        The stream.
+
+    Raises:
+        BaseException: What came up while batches were made, Ctrl-C among it, and not what the
+            library makes of it.
     """
-    left = pool.submit(iter, batches).result()  # starts the thread, which a foreign one cannot
+    own: list[BaseException] = []
+    with ThreadPoolExecutor(1) as pool:
+        left = pool.submit(
+            iter, batches
+        ).result()  # starts the thread, which a foreign one cannot
 
-    def hand_over() -> Iterator[pa.RecordBatch]:
-        while (batch := pool.submit(next, left, None).result()) is not None:
-            yield batch
+        def hand_over() -> Iterator[pa.RecordBatch]:
+            try:
+                while (batch := pool.submit(next, left, None).result()) is not None:
+                    yield batch
+            except GeneratorExit:
+                raise
+            except BaseException as error:
+                own.append(error)
+                raise
 
-    return pa.RecordBatchReader.from_batches(schema, hand_over())
+        try:
+            yield pa.RecordBatchReader.from_batches(schema, hand_over())
+        except Exception as error:
+            if own:
+                raise own[0] from error
+            raise
 
 
 def _format(

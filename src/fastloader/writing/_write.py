@@ -222,7 +222,9 @@ class _Stream:
                 self.num_images += batch.num_rows
                 yield batch
                 self._bar.advance(batch.num_rows)
-        except Exception as error:
+        except GeneratorExit:
+            raise
+        except BaseException as error:  # Ctrl-C among them
             self._error = error  # the formats' writers would raise others in its place
             raise
 
