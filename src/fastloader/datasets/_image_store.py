@@ -4,9 +4,7 @@ import hashlib
 import multiprocessing
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +26,7 @@ from fastloader.cache import (
 )
 from fastloader.datasets._background_fill import BackgroundFill
 from fastloader.datasets._batch_writer import batch_writer
+from fastloader.datasets._store_options import StoreOptions
 from fastloader.errors import SharedMemoryError
 from fastloader.inspection._fingerprint import OwnFingerprint
 from fastloader.machine._machine import read_machine
@@ -43,24 +42,13 @@ from fastloader.sources import (
 )
 from fastloader.threads._fork_gate import ForkGate
 
-__all__ = ["ImageStore", "StoreOptions"]
+__all__ = ["ImageStore"]
 
 Integers: TypeAlias = npt.NDArray[np.int64]
 
 _MIN_SPAN_BYTES = 64 << 20
 _UNCHECKED_BYTES = 256 << 20
 """Of a batch: asking how much memory is free takes as long as decoding some images."""
-
-
-@dataclass(frozen=True, slots=True)
-class StoreOptions:
-    """Where decoded pixels are kept."""
-
-    cache: Literal["shared", "disk", "none"]
-    folder: Path
-    """Of caches on disk."""
-    max_bytes: int | None
-    """Most bytes that a cache may take; what is free if None."""
 
 
 class ImageStore(OwnFingerprint):

@@ -23,11 +23,12 @@ from fastloader.datasets._image_choice import (
     choose_dtype,
     resolve_nulls,
 )
-from fastloader.datasets._image_store import ImageStore, StoreOptions
+from fastloader.datasets._image_store import ImageStore
 from fastloader.datasets._join import JoinKeys
 from fastloader.datasets._label_choice import choose_labels
 from fastloader.datasets._labels import LabelMapping
 from fastloader.datasets._sample_columns import SampleColumns
+from fastloader.datasets._store_options import StoreOptions
 from fastloader.datasets._stored_images import StoredImages, gather_images
 from fastloader.errors import SettingsError, ShapeError
 from fastloader.sources import (
