@@ -69,6 +69,13 @@ def test_more_batches_are_made_ahead_as_long_as_workers_stand_idle_behind_a_slow
     assert limits[-1] == MOST_TIMES * 4
 
 
+def test_each_batch_counts_once():
+    lookahead = after([])
+    note_slow(lookahead, 0.2, num_batches=2 * BATCHES_BETWEEN_LOOKS - 1)
+
+    assert lookahead.limit(2, 1 << 20) == 8
+
+
 def test_no_more_are_made_ahead_where_workers_are_hardly_ever_idle():
     lookahead = after([])
     note_slow(lookahead, 0.01)

@@ -47,6 +47,13 @@ def test_workers_come_when_they_could_have_started(placement):
     assert not is_made_here(placement)
 
 
+def test_no_workers_are_needed_where_the_step_takes_nearly_all_the_time(placement):
+    run(placement, 20 * START_SECONDS, here=1e-2, making=1e-3, workers=1e-2)
+
+    assert is_made_here(placement)
+    assert placement.needs_no_workers
+
+
 def test_time_in_which_others_had_the_cores_does_not_count(placement):
     for _ in range(1000):
         placement.note(1e-3, 1e-3)

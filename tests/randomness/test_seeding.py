@@ -1,5 +1,9 @@
 """Seeds that never collide and never leak."""
 
+import random
+
+import numpy as np
+import pytest
 import torch
 
 from fastloader.randomness._seeding import (
@@ -7,6 +11,7 @@ from fastloader.randomness._seeding import (
     current_draw_scope,
     derive_seed,
     draw_scope,
+    seed_everything,
     seed_global_generators,
 )
 
@@ -35,3 +40,18 @@ def test_the_seed_of_torchs_generator_fits_a_tensor():
         seed_global_generators(part)
         torch.tensor(torch.initial_seed())
     torch.set_rng_state(before)
+
+
+@pytest.mark.parametrize("seed", [0, 2**64 - 1])
+def test_any_seed_of_64_bits_seeds_everything(seed):
+    def drawn():
+        generator = seed_everything(seed)
+        return random.random(), np.random.rand(), torch.rand(1, generator=generator).item()
+
+    assert drawn() == drawn()
+
+
+@pytest.mark.parametrize("seed", [-1, 2**64])
+def test_a_seed_of_more_bits_is_refused(seed):
+    with pytest.raises(ValueError, match="from 0 to"):
+        seed_everything(seed)

@@ -61,7 +61,7 @@ def _lost_inside(samples: Sequence[Any], indices: Sequence[Any]) -> str | None:
     first = samples[0]
     has_keys = type(first) is not tuple and isinstance(first, Mapping)
     for step, part in first.items() if has_keys else enumerate(first):
-        if type(part) in _LEAVES or not isinstance(part, Mapping | list | tuple):
+        if type(part) in _LEAVES:
             continue
         try:
             parts = [sample[step] for sample in samples]
