@@ -2,6 +2,7 @@
 
 import pickle
 from contextlib import ExitStack
+from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
@@ -348,6 +349,31 @@ def test_keys_that_are_text_are_text_in_a_file_without_types(numbered, tmp_path,
     dataset = OMEArrowDataset(numbered, join=table, join_on="name")
 
     assert dataset.metadata["x"] == ["5", 'a "b"\nc', None, "6"]
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        pa.array([Decimal("1.10"), Decimal(2), None], pa.decimal128(5, 2)),
+        pa.array([2**64 - 1, 2**64 - 2, None], pa.uint64()),
+        pa.array([1, 2**62 + 1, None]),
+        pa.array([b"7", b"007", None]),
+        pa.array([True, False, None]),
+        pa.array([0.1, 1e300, None]),
+        pa.array([1, 2**40, None], pa.timestamp("us", "UTC")),
+        pa.array(["007", "7", None]).dictionary_encode(),
+    ],
+    ids=lambda keys: str(keys.type).partition("<")[0],
+)
+def test_keys_in_a_file_without_types_are_those_of_the_images(tmp_path, keys):
+    values = [ome_arrow_value(image) for image in IMAGES[:3]]
+    path = write_images(tmp_path / "a.parquet", values, key=keys)
+    as_text = keys.cast(pa.string()) if pa.types.is_dictionary(keys.type) else keys
+    pa_csv.write_csv(pa.table({"key": as_text, "x": [1, 2, 3]}), tmp_path / "table.csv")
+
+    dataset = OMEArrowDataset(path, join=tmp_path / "table.csv", join_on="key")
+
+    assert dataset.metadata["x"] == [1, 2, None]
 
 
 def test_a_key_that_is_null_has_no_partner(numbered):

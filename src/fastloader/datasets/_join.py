@@ -2,18 +2,22 @@
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
 from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
 from fastloader.errors import SettingsError
-from fastloader.sources import ColumnValues, ImageSource, read_plain_table
+from fastloader.sources import ColumnValues, ImageSource, arrow_type_of, read_plain_table
 
 __all__ = ["JoinKeys", "join_columns"]
 
 JoinKeys: TypeAlias = str | Sequence[str] | Mapping[str, str]
 """Key columns of the same names on both sides, or names in the source to names in the table."""
+
+_DIGITS = 18
+"""Behind the point, of decimals in a file without types, at least."""
 
 
 def join_columns(
@@ -25,8 +29,8 @@ def join_columns(
     """Return the columns of a table beside those of a source, one value a row of the source.
 
     Rows of the source whose key the table does not have, or whose key is null, get nulls; rows of
-    the table that the source does not have are left out. Keys that are text in the source are
-    text in a CSV file, too, so that ``007`` stays what it is.
+    the table that the source does not have are left out. Keys that are text, bytes, decimals or
+    large numbers in the source are so in a CSV file, too: ``007`` stays what it is.
 
     Args:
         source: Has the key columns.
@@ -43,9 +47,13 @@ def join_columns(
     ours = {
         left: _listed(source.read_column(left)) for left in pairs if left in source.column_names
     }
-    texts = [pairs[left] for left, values in ours.items() if _is_text(values)]
+    types = {
+        pairs[left]: kind
+        for left, values in ours.items()
+        if (kind := _type_in_text(values)) is not None
+    }
     if isinstance(table, str | os.PathLike):
-        name, content = os.fspath(table), read_plain_table(table, texts, storage_options)
+        name, content = os.fspath(table), read_plain_table(table, types, storage_options)
     else:
         name, content = "The joined table", _as_table(table)
     _check_names(source, content, name, pairs)
@@ -136,8 +144,21 @@ def _check_keys(columns: Iterable[Sequence[Any]], where: str, names: Iterable[st
             )
 
 
-def _is_text(values: Sequence[Any]) -> bool:
-    return all(isinstance(value, str) for value in values if value is not None)
+def _type_in_text(values: Sequence[Any]) -> pa.DataType | None:
+    """Return the type that a file without types is to have keys in.
+
+    Returns:
+        None where what Arrow makes of the text compares equal by itself: other numbers, times.
+    """
+    present = [value for value in values if value is not None]
+    if all(isinstance(value, str) for value in present):
+        return pa.string()
+    if all(isinstance(value, bytes) for value in present):
+        return pa.binary()
+    if all(isinstance(value, Decimal) for value in present):
+        return pa.decimal128(38, max(_DIGITS, arrow_type_of(present).scale))
+    is_whole = all(isinstance(value, int) for value in present)
+    return pa.uint64() if is_whole and arrow_type_of(present) == pa.uint64() else None
 
 
 def _listed(values: ColumnValues) -> list[Any]:

@@ -1,7 +1,7 @@
 """Tables without images, from a file here or at a URL."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import PurePath
 
 import pyarrow as pa
@@ -20,7 +20,7 @@ _CODECS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
 
 def read_plain_table(
     path: str | os.PathLike[str],
-    text_columns: Sequence[str] = (),
+    column_types: Mapping[str, pa.DataType] | None = None,
     storage_options: StorageOptions = None,
 ) -> pa.Table:
     """Read a table of any columns.
@@ -28,7 +28,8 @@ def read_plain_table(
     Args:
         path: Path or URL of a CSV or TSV file, which may be compressed (``.csv.gz``), or of a
             Parquet file or a folder of such.
-        text_columns: Columns that a file without types has as text.
+        column_types: Types of columns in a file without types, by name; found by what stands
+            there where left out.
         storage_options: Arguments of fsspec's file system, for URLs.
 
     Raises:
@@ -37,7 +38,7 @@ def read_plain_table(
     """
     location = Location(path, storage_options)
     try:
-        return _read(location, text_columns)
+        return _read(location, column_types or {})
     except Exception as error:  # libraries behind file systems raise errors of their own
         if isinstance(error, MissingExtraError):
             raise
@@ -46,7 +47,7 @@ def read_plain_table(
         ) from error
 
 
-def _read(location: Location, text_columns: Sequence[str]) -> pa.Table:
+def _read(location: Location, column_types: Mapping[str, pa.DataType]) -> pa.Table:
     path = location.path if location.is_local else location.path.partition("?")[0]
     name = PurePath(path.lower())
     codec = _CODECS.get(name.suffix)
@@ -60,7 +61,5 @@ def _read(location: Location, text_columns: Sequence[str]) -> pa.Table:
         return pa_csv.read_csv(
             file if codec is None else pa.CompressedInputStream(file, codec),
             parse_options=pa_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
-            convert_options=pa_csv.ConvertOptions(
-                column_types=dict.fromkeys(text_columns, pa.string())
-            ),
+            convert_options=pa_csv.ConvertOptions(column_types=column_types),
         )
