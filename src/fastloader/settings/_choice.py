@@ -67,7 +67,7 @@ class Choice:
             ignored=() if self.has_workers else worker_options(self.given),
         )
 
-    @property
+    @cached_property
     def has_workers(self) -> bool:
         """Whether there are any."""
         return bool(self.of("num_workers") > 0)
