@@ -35,6 +35,28 @@ def test_running_out_is_told_once_with_what_to_lower(left, caplog):
     assert "prefetch_factor, num_workers or batch_size" in record.getMessage()
 
 
+def test_the_faster_memory_goes_the_sooner_it_is_looked_at_again(monkeypatch, caplog):
+    clock, looks = [0.0], []
+    monkeypatch.setattr(_memory_watch.time, "monotonic", lambda: clock[0])
+
+    def left(_root):
+        looks.append(clock[0])
+        return int(4e9 - 1e9 * clock[0])
+
+    monkeypatch.setattr(_memory_watch, "read_available_bytes", left)
+    watch = MemoryWatch()
+    while clock[0] < 4.0:
+        watch.look(queue, 100e6)
+        clock[0] += 0.01
+
+    assert looks[0] == 0.0
+    assert len(looks) < 20
+    assert (
+        len(caplog.records) == 1
+    )  # within four seconds, with room for once more what is ahead
+    assert "Memory is running out" in caplog.text
+
+
 def test_enough_memory_is_no_news(left, caplog):
     left(900_000_000)
 

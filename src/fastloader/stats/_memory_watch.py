@@ -13,6 +13,9 @@ __all__ = ["MemoryWatch"]
 logger = logging.getLogger("fastloader")
 
 EVERY_SECONDS = 10.0
+SOON_SECONDS = 0.25
+LOOKS_LEFT = 4
+"""How often to look at least, until memory is gone that goes as it did."""
 LEAST_BYTES = 64 << 20
 LARGE_BYTES = 1 << 20
 """Of a batch: what is made ahead of such may fill a small memory before it is time to look."""
@@ -21,7 +24,8 @@ LARGE_BYTES = 1 << 20
 class MemoryWatch:
     """Looks now and then whether there is room for once more what is made ahead; warns once.
 
-    Of large batches with the first one, since a worker that finds no room dies within a second.
+    Of large batches with the first one, since a worker that finds no room dies within a second, and the
+    sooner again the faster memory goes: a loop that keeps its batches may fill it in a few seconds.
 
     Memory is what the process and its control groups may still take. Shared memory is
     ``/dev/shm``, which is a few megabytes in many containers: only torch's own workers need it
@@ -30,6 +34,8 @@ class MemoryWatch:
 
     def __init__(self) -> None:
         self._next_look = time.monotonic() + EVERY_SECONDS
+        self._last: tuple[float, int] | None = None
+        """When was looked, and how much was left."""
         self._has_seen_large = False
         self._has_warned = False
         self._has_warned_of_shared = False
@@ -46,17 +52,27 @@ class MemoryWatch:
         if now < self._next_look and not is_first_large:
             return
         self._has_seen_large |= is_first_large
-        self._next_look = now + EVERY_SECONDS
         state = queue()
+        available_bytes = read_available_bytes(Path("/"))
+        self._next_look = now + self._pause(now, available_bytes)
         if not self._has_warned:
-            self._has_warned = _warn_of_memory(state, batch_bytes)
+            self._has_warned = _warn_of_memory(state, batch_bytes, available_bytes)
         if not self._has_warned_of_shared and state.most_in_dev_shm:
             self._has_warned_of_shared = _warn_of_shared(state, batch_bytes)
 
+    def _pause(self, now: float, available_bytes: int) -> float:
+        """Return how long to wait until the next look."""
+        last, self._last = self._last, (now, available_bytes)
+        if last is None:
+            return min(EVERY_SECONDS, SOON_SECONDS)
+        going = (last[1] - available_bytes) / max(now - last[0], 1e-9)
+        if going <= 0:
+            return EVERY_SECONDS
+        return min(EVERY_SECONDS, max(SOON_SECONDS, available_bytes / going / LOOKS_LEFT))
 
-def _warn_of_memory(state: QueueState, batch_bytes: float) -> bool:
+
+def _warn_of_memory(state: QueueState, batch_bytes: float, available_bytes: int) -> bool:
     ahead_bytes = max(state.num_asked * batch_bytes, state.slots_in_use_bytes)
-    available_bytes = read_available_bytes(Path("/"))
     if available_bytes >= max(ahead_bytes, LEAST_BYTES):
         return False
     logger.warning(
