@@ -20,6 +20,7 @@ from fastloader.sources import (
     open_source,
 )
 from fastloader.sources._arrow_buffers import list_bounds, number_values
+from fastloader.sources._page_bytes import PageBytes
 from fastloader.sources._page_memory import PageBlocks, PageMemory
 from fastloader.sources._parquet_flat import FlatType
 from fastloader.sources._parquet_levels import (
@@ -598,7 +599,7 @@ LARGE = (1, 1, 1, 480, 480)
 """Bytes of a chunk that are worth a page."""
 
 
-@pytest.mark.parametrize("codec", ["none", "zstd", "lz4"])
+@pytest.mark.parametrize("codec", ["none", "snappy", "zstd", "lz4"])
 @pytest.mark.parametrize("options", [
     {},
     {"use_dictionary": False},
@@ -644,3 +645,26 @@ def test_chunks_that_are_compressed_themselves_are_read_by_page(tmp_path, stream
     assert_same(images, read_images(ParquetSource(path)))
     assert_same(images[2:3], read_rows(ParquetSource(path), [2]))
     assert streamed == []
+
+
+@pytest.mark.parametrize("is_whole", [True, False])
+@pytest.mark.parametrize("codec", ["zstd", "snappy", "lz4", "gzip", "brotli"])
+def test_a_page_of_another_length_than_it_says_is_refused(codec, is_whole):
+    content = np.random.default_rng(0).integers(0, 9, 300_000, np.uint8).tobytes()
+    packed = memoryview(
+        pa.compress(content, {"lz4": "lz4_raw"}.get(codec, codec), asbytes=True)
+    )
+
+    def read(stored, num_bytes):
+        blocks = PageBlocks(PageMemory())
+        return bytes(PageBytes(stored, num_bytes, codec, blocks, is_whole=is_whole).all())
+
+    assert read(packed, len(content)) == content
+    for stored, num_bytes in (
+        (packed, len(content) - 1),
+        (packed, len(content) + 1),
+        (packed[:-3], len(content)),
+        (packed[:1], len(content)),
+    ):
+        with pytest.raises(PageError):
+            read(stored, num_bytes)

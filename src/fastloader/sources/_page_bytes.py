@@ -4,11 +4,12 @@ import pyarrow as pa
 
 from fastloader.sources._page_memory import PageBlocks
 from fastloader.sources._parquet_flat import decompress_by_arrow
-from fastloader.sources._parquet_levels import PageError
+from fastloader.sources._parquet_levels import PageError, read_varint
 
 __all__ = ["PageBytes"]
 
 _STEP_BYTES = 128 << 10
+_VARINT_BYTES = 5
 
 
 class PageBytes:
@@ -101,8 +102,21 @@ def _decompressed(stored: memoryview, num_bytes: int, codec: str) -> pa.Buffer:
         PageError: If they are damaged, or fewer or more than stated.
     """
     try:
-        if codec == "zstd":  # of which Arrow checks the length, of others it does not
+        if codec == "zstd" or (codec == "snappy" and _snappy_length(stored) == num_bytes):
+            # Fewer bytes than that are an error of these; of others Arrow does not tell.
             return pa.Codec(codec).decompress(pa.py_buffer(stored), num_bytes)
         return decompress_by_arrow(stored, num_bytes, codec)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise PageError(f"a page cannot be decompressed ({error})") from error
+
+
+def _snappy_length(stored: memoryview) -> int:
+    """Return how many bytes there are when decompressed; they begin with that.
+
+    Raises:
+        PageError: If they are cut off.
+
+    References:
+        https://github.com/google/snappy/blob/main/format_description.txt.
+    """
+    return read_varint(bytes(stored[:_VARINT_BYTES]), 0)[0]

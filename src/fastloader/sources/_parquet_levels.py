@@ -7,7 +7,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["PageError", "find_lower_levels", "read_packed_numbers"]
+__all__ = ["PageError", "find_lower_levels", "read_packed_numbers", "read_varint"]
 
 Integers: TypeAlias = npt.NDArray[np.int64]
 
@@ -121,7 +121,7 @@ def _read(content: bytes, width: int, num_values: int) -> _Runs:
     packed_at: list[tuple[int, int]] = []
     at = done = num_packed = 0
     while done < num_values:
-        head, at = _read_varint(content, at)
+        head, at = read_varint(content, at)
         length = head >> 1
         stop = at + (length * width if head & 1 else level_bytes)
         if not length or stop > len(content):
@@ -156,7 +156,7 @@ def _unpack(content: bytes, width: int) -> Integers:
     return np.asarray(bits.reshape(-1, width) @ (1 << np.arange(width, dtype=np.int64)))
 
 
-def _read_varint(content: bytes, at: int) -> tuple[int, int]:
+def read_varint(content: bytes, at: int) -> tuple[int, int]:
     """Return a number and the position after it.
 
     Raises:

@@ -44,7 +44,7 @@ _MAX_PAGE_PIXEL_BYTES = 64 << 20
 """A page of few distinct numbers can be as many pixels as its row group: Arrow streams them."""
 _LARGE_BYTES = 256 << 10
 """Of a value: Arrow copies each twice, and a page costs a tenth of a millisecond here."""
-_QUICK_CODECS = {"ZSTD", "UNCOMPRESSED"}
+_QUICK_CODECS = {"SNAPPY", "UNCOMPRESSED", "ZSTD"}
 """Of others Arrow does not check how many bytes there were, unless it reads a file by them."""
 _MAX_BYTES_PER_NUMBER = 16
 """Of a page before it is decompressed, levels included, and twice as many as there can be."""
