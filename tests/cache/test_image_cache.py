@@ -14,10 +14,12 @@ from hypothesis import strategies as st
 
 from fastloader.cache import (
     PixelLayout,
+    _open,
     choose_units,
     open_disk_cache,
     open_shared_cache,
 )
+from fastloader.cache._disk_file import open_disk_file
 from fastloader.errors import ImageDataError
 
 NUM_IMAGES = 12
@@ -135,6 +137,26 @@ def test_a_file_is_found_again_by_the_next_run_and_checked_once(tmp_path, monkey
 
     check_pixels(cache)
     assert checked == [36, 12, 48, 48]
+
+
+def test_what_is_there_is_told_of_the_file_that_was_opened_not_of_its_successor(
+    tmp_path, monkeypatch
+):
+    path, successors = tmp_path / "a.pixels", []
+
+    def open_and_lose(*arguments):
+        file = open_disk_file(*arguments)
+        monkeypatch.setattr(_open, "open_disk_file", open_disk_file)
+        successors.append(open_disk_cache(path, "changed", LAYOUT, EDGES, do_nothing))
+        successors[0].set_full()
+        return file
+
+    monkeypatch.setattr(_open, "open_disk_file", open_and_lose)
+
+    cache = open_cache("disk", tmp_path)
+
+    assert successors[0].num_ready == NUM_IMAGES
+    assert cache.num_ready == 0
 
 
 def test_a_damaged_unit_is_decoded_again(tmp_path):

@@ -89,9 +89,8 @@ def open_disk_cache(
         start + max(1, layout.num_bytes),
         check_room,
     )
-    opened = os.fstat(
-        file.fileno()
-    )  # not what is at the path, where there may be another by now
+    # Not of what is at the path, where there may be another file by now.
+    opened = os.fstat(file.fileno())
     board_file = meet(
         f"board {path.resolve()} {opened.st_dev} {opened.st_ino}",
         lambda: MemoryFile.create(HEADER_BYTES + _whole_pages(len(layout))),
