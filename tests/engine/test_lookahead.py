@@ -2,7 +2,7 @@
 
 import pytest
 
-from fastloader.engine._depth import BATCHES_BETWEEN_LOOKS, MOST_TIMES, Depth
+from fastloader.engine._depth import BATCHES_BETWEEN_LOOKS, CALM_LOOKS, MOST_TIMES, Depth
 from fastloader.engine._lookahead import DEEP_BYTES, DEEP_SHARE, Lookahead
 
 TINY = (1e-4, 1e-4, 1000)
@@ -52,9 +52,9 @@ def test_others_are_asked_for_one_by_one():
     assert not after([]).is_due(4, 4)
 
 
-def note_slow(lookahead, idle_share, *, num_batches=BATCHES_BETWEEN_LOOKS):
+def note_slow(lookahead, idle_share, *, shallower_share=1.0, num_batches=BATCHES_BETWEEN_LOOKS):
     for _ in range(num_batches):
-        lookahead.note_idle(idle_share * SLOW[0])
+        lookahead.note_idle(idle_share * SLOW[0], shallower_share * SLOW[0])
         lookahead.note_batch(*SLOW)
 
 
@@ -108,7 +108,54 @@ def test_what_batches_in_new_memory_took_says_nothing():
     lookahead = after([])
     for _ in range(4):
         note_slow(lookahead, 0.9, num_batches=BATCHES_BETWEEN_LOOKS - 1)
-        lookahead.note_idle(1.0)
+        lookahead.note_idle(1.0, 1.0)
         lookahead.note_batch(*SLOW, in_new_memory=True)
 
     assert lookahead.limit(2, 1 << 20) == 4
+
+
+def after_growth():
+    lookahead = after([])
+    for _ in range(2):
+        note_slow(lookahead, 0.2)
+    assert lookahead.limit(2, 1 << 20) == 16
+    return lookahead
+
+
+def note_calm(lookahead, num_looks=CALM_LOOKS):
+    note_slow(
+        lookahead, 0.0, shallower_share=0.0, num_batches=num_looks * BATCHES_BETWEEN_LOOKS
+    )
+
+
+def test_fewer_are_made_ahead_once_half_as_many_have_long_been_enough():
+    lookahead = after_growth()
+    note_calm(lookahead, CALM_LOOKS - 1)
+    assert lookahead.limit(2, 1 << 20) == 16
+    note_calm(lookahead, 1)
+    assert lookahead.limit(2, 1 << 20) == 8
+
+
+def test_as_many_stay_ahead_where_workers_would_be_idle_with_half_as_many():
+    lookahead = after_growth()
+    for _ in range(2 * CALM_LOOKS):
+        note_slow(lookahead, 0.0, shallower_share=0.1)
+    assert lookahead.limit(2, 1 << 20) == 16
+
+
+def test_one_slow_batch_in_between_makes_the_calm_count_anew():
+    lookahead = after_growth()
+    note_calm(lookahead, CALM_LOOKS - 1)
+    note_slow(lookahead, 0.0, shallower_share=0.1)
+    note_calm(lookahead, CALM_LOOKS - 1)
+    assert lookahead.limit(2, 1 << 20) == 16
+
+
+def test_the_calm_has_to_last_twice_as_long_the_next_time():
+    lookahead = after_growth()
+    note_calm(lookahead)
+    note_slow(lookahead, 0.2)
+    note_calm(lookahead)
+    assert lookahead.limit(2, 1 << 20) == 16
+    note_calm(lookahead)
+    assert lookahead.limit(2, 1 << 20) == 8

@@ -102,6 +102,25 @@ def test_a_thread_makes_two_batches_ahead():
     iterator.close()
 
 
+def test_a_thread_makes_one_batch_ahead_where_there_is_no_memory_for_two():
+    loader = FastLoader(augmented(), 8)
+    loader._opener._facts.choice.budget_bytes = 1000  # of 384 and 64 bytes a batch
+    moving(loader, 2, [Place.HERE, Place.AHEAD])
+    iterator = iter(loader)
+    for _ in range(4):
+        next(iterator)
+
+    assert loader.stats.snapshot().num_queued_batches == 2
+    iterator.close()
+    loader._opener._facts.choice.budget_bytes = 800
+    iterator = iter(loader)
+    for _ in range(4):
+        next(iterator)
+
+    assert loader.stats.snapshot().num_queued_batches == 1
+    iterator.close()
+
+
 @pytest.mark.multiprocess
 @pytest.mark.parametrize("num_read", [0, 2, 5, 8])
 def test_a_pass_that_is_broken_off_leaves_nothing(num_read):

@@ -10,8 +10,11 @@ from fastloader.engine._delivery import Deliveries, Delivery
 from fastloader.engine._inprocess import BatchMaker
 from fastloader.sampling._drawn import Drawn
 from fastloader.streams._queue_state import QueueState
+from fastloader.tensors._rows import count_bytes
 from fastloader.threads._fork_gate import ForkGate
+from fastloader.threads._held_interrupts import held_interrupts
 from fastloader.threads._standby import Standby
+from fastloader.threads._waiting import wait_for
 from fastloader.typing import Batch
 
 __all__ = ["AheadRun"]
@@ -40,6 +43,7 @@ class AheadRun:
         order: The batches to make, one after the other.
         deliveries: Takes what became of them.
         standby: Has the thread; given back by `close`.
+        budget_bytes: Of memory for batches that nobody has got: one is ahead where two do not fit.
     """
 
     is_growing = False
@@ -51,12 +55,16 @@ class AheadRun:
         order: Iterator[Drawn],
         deliveries: Deliveries,
         standby: Standby,
+        *,
+        budget_bytes: int,
     ) -> None:
         self._maker = maker
         self.order = order
         """What is left of the order."""
         self._deliveries = deliveries
         self._standby = standby
+        self._budget_bytes = budget_bytes
+        self._depth = 1  # until the size of a batch is known
         self._gate = ForkGate()
         self._pid = os.getpid()
         self._ahead: deque[_Making] = deque()
@@ -69,16 +77,20 @@ class AheadRun:
         Raises:
             StopIteration: At the end of the pass.
         """
+        held_interrupts.hold()
         self._fill()
         if not self._ahead:
             raise StopIteration
-        wait([self._ahead[0].batch])  # which may be interrupted, and then goes on
+        wait_for(self._ahead[0].batch)
         drawn, made = self._ahead.popleft()
         has_batch = made.exception() is None
         self._deliveries.append(
             Delivery(drawn.number, drawn.indices, 0, has_batch, drawn.sampler_state, None)
         )
         try:
+            if has_batch and self._depth < DEPTH:
+                fits = DEPTH * count_bytes(made.result()) <= self._budget_bytes
+                self._depth = DEPTH if fits else 1
             self._fill()
             return made.result()
         finally:
@@ -133,7 +145,7 @@ class AheadRun:
             self._standby.give_back()
 
     def _fill(self) -> None:
-        while len(self._ahead) < DEPTH and not self._is_held:
+        while len(self._ahead) < self._depth and not self._is_held:
             drawn = next(self.order, None)
             if drawn is None:
                 return

@@ -1,6 +1,7 @@
 """The tasks of one pass: handed out to workers, taken back, and begun early for the next pass."""
 
 from collections.abc import Iterator
+from itertools import islice
 
 from fastloader.engine._head_start import HeadStart
 from fastloader.engine._lookahead import Lookahead
@@ -117,6 +118,14 @@ class Dispatch:
     def num_idle(self) -> int:
         """Return how many workers have nothing to do, though there are more batches to make."""
         return self.turns.num_idle() if self.has_more else 0
+
+    def num_idle_if_shallower(self) -> int:
+        """Return how many workers would have nothing to do, were half as many batches ahead."""
+        if not (self.has_more and self.lookahead.is_deepened):
+            return 0
+        first = islice(self.pending.values(), self._limit() // 2)
+        num_at_work = len({one.worker for one in first if one.reply is None})
+        return max(0, self.turns.num_open - num_at_work)
 
     def cancel(self) -> None:
         """Cancel the tasks that are under way and take their slots back."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from typing import Any, Literal, NamedTuple
 
 from torch.utils.data import Subset, default_collate, default_convert
@@ -20,6 +21,7 @@ from fastloader.engine._stream_point import (
 )
 from fastloader.streams._false_end import false_end
 from fastloader.tensors._arrays import with_sharable_arrays
+from fastloader.threads._held_interrupts import held_interrupts
 from fastloader.typing import Batch, BatchedDataset, Sample
 
 __all__ = [
@@ -324,46 +326,68 @@ class _IterableFetcher(Fetcher):
             except StopIteration as error:
                 raise false_end(error, "__iter__") from error
         self._teller = StreamTeller(plan.dataset, self._samples)
+        self._read: list[Sample] = []  # of the batch at hand: they stay where Ctrl-C comes
+        self._is_exhausted = self._is_ended
+        self._is_cut_off = False
+
+    def fetch(self, indices: Any) -> Batch:
+        try:
+            batch = super().fetch(indices)
+        except KeyboardInterrupt:
+            raise  # whoever asks again gets the batch of these samples
+        except BaseException:
+            self._go_on()
+            raise
+        held_interrupts.hold()
+        self._go_on()
+        return batch
 
     def stream_point(self, number: int) -> PackedPoint | None:
         return self._teller.tell(number, self._position, is_ended=self._is_ended)
 
     def pass_over(self, indices: Any) -> None:
-        for _ in indices if self._plan.auto_collation else (indices,):
-            self._next()
+        self._read_up_to(len(indices) if self._plan.auto_collation else 1)
+        self._go_on()
 
     def _fetch(self, indices: Any) -> Batch:
         if self._is_ended:
             raise StopIteration
+        wanted = len(indices) if self._plan.auto_collation else 1
+        self._read_up_to(wanted)
+        samples = self._read
+        if not samples or (len(samples) < wanted and self._plan.drop_last):
+            self.num_dropped = len(samples)
+            raise StopIteration
         if not self._plan.auto_collation:
-            try:
-                sample = self._next()
-            except StopIteration:
-                self._is_ended = True
-                raise
-            return self._call_collate(sample)
-        samples: list[Sample] = []
-        start = self._position
-        for _ in indices:
-            try:
-                samples.append(self._next())
-            except StopIteration:
-                break
-        wanted = len(indices)
-        if len(samples) < wanted:
-            self._is_ended = True
-            if self._plan.drop_last or not samples:
-                self.num_dropped = len(samples)
-                raise StopIteration
-        return self._collate(samples, range(start, start + len(samples)))
+            return self._call_collate(samples[0])
+        return self._collate(samples, range(self._position, self._position + len(samples)))
 
-    def _next(self) -> Sample:
+    def _read_up_to(self, wanted: int) -> None:
+        """Read what the batch at hand lacks.
+
+        Raises:
+            RuntimeError: If Ctrl-C has ended the generator that gives samples.
+            KeyboardInterrupt: At Ctrl-C; what was read stays.
+        """
+        if self._is_cut_off:
+            raise RuntimeError(
+                "Ctrl-C has ended the generator of the dataset in the middle of the epoch: begin another one, "
+                "with iter(loader)."
+            )
         try:
-            sample = next(self._samples)
-        except StopIteration:
+            # One call of C, which loses no sample to what interrupts it.
+            self._read.extend(islice(self._samples, wanted - len(self._read)))
+        except KeyboardInterrupt:
+            self._is_cut_off = getattr(self._samples, "gi_frame", self) is None
             raise
         except Exception as error:
-            error.add_note(f"Raised while reading sample {self._position} of the stream.")
+            place = self._position + len(self._read)
+            error.add_note(f"Raised while reading sample {place} of the stream.")
             raise
-        self._position += 1
-        return sample
+        self._is_exhausted |= len(self._read) < wanted
+
+    def _go_on(self) -> None:
+        """Be past the samples that were read."""
+        self._position += len(self._read)
+        self._read = []
+        self._is_ended = self._is_exhausted

@@ -197,9 +197,18 @@ class InProcessRun(OnDemand):
         self, maker: BatchMaker, order: Iterator[Drawn], deliveries: Deliveries
     ) -> None:
         self._maker = maker
-        self.order = order
-        """What is left of the order."""
+        self._order = order
         self._deliveries = deliveries
+        self._begun: Drawn | None = None  # and not made, where Ctrl-C came in between
+
+    @property
+    def order(self) -> Iterator[Drawn]:
+        """What is left of the order."""
+        return self._order if self._begun is None else chain((self._begun,), self._order)
+
+    @order.setter
+    def order(self, order: Iterator[Drawn]) -> None:
+        self._order, self._begun = order, None
 
     def __next__(self) -> Batch:
         """Return the next batch.
@@ -208,14 +217,17 @@ class InProcessRun(OnDemand):
             StopIteration: At the end of the pass.
             KeyboardInterrupt: At Ctrl-C; the next call makes that batch anew.
         """
-        held_interrupts.let_through()  # code of the user's follows, which may take its time
         while True:
-            drawn = next(self.order)
+            held_interrupts.hold()
+            if self._begun is None:
+                self._begun = next(self._order)
+            drawn = self._begun
             try:
+                held_interrupts.let_through()  # code of the user's follows, which may take its time
                 batch = self._maker.make(drawn.indices, drawn.number)
+                held_interrupts.hold()
             except KeyboardInterrupt:
-                self.order = chain((drawn,), self.order)  # for who goes on
-                raise
+                raise  # begun it stays, for who goes on
             except AllSkippedError:
                 self._note(drawn, has_batch=False)
             except BaseException:
@@ -226,6 +238,7 @@ class InProcessRun(OnDemand):
                 return batch
 
     def _note(self, drawn: Drawn, *, has_batch: bool) -> None:
+        self._begun = None
         point = self._maker.stream_point(drawn.number)
         self._deliveries.append(
             Delivery(drawn.number, drawn.indices, 0, has_batch, drawn.sampler_state, point)

@@ -60,14 +60,20 @@ class Lookahead:
         lately = self._num_quick + 1 if is_quick else self._num_quick // 2
         self._num_quick = min(lately, 2 * FEWEST_QUICK)
 
-    def note_idle(self, worker_seconds: float) -> None:
+    @property
+    def is_deepened(self) -> bool:
+        """Whether more batches are ahead than usual because they take unlike times."""
+        return self._depth is not None and self._depth.times > 1
+
+    def note_idle(self, worker_seconds: float, shallower_seconds: float) -> None:
         """Note for how long workers had no task, though there were more, while a batch was waited for.
 
         Args:
             worker_seconds: Of all of them together.
+            shallower_seconds: The same, had half as many batches been ahead.
         """
         if self._depth is not None:
-            self._depth.note_idle(worker_seconds)
+            self._depth.note_idle(worker_seconds, shallower_seconds)
 
     def is_due(self, num_under_way: int, limit: int) -> bool:
         """Return whether it is time to ask for more batches.

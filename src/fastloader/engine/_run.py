@@ -240,12 +240,12 @@ class PoolRun:
         self._handle(events)
 
     def _wait(self, seconds: float) -> list[Event]:
-        num_idle = self._tasks.num_idle()
+        num_idle, num_if_shallower = self._tasks.num_idle(), self._tasks.num_idle_if_shallower()
         began = time.monotonic()
         events = self._pool.wait(min(seconds, self._team.longest_wait_seconds))
         waited = time.monotonic() - began
         self.counters.waited_seconds += waited
-        self._tasks.lookahead.note_idle(num_idle * waited)
+        self._tasks.lookahead.note_idle(num_idle * waited, num_if_shallower * waited)
         self._team.note_wait(waited, is_last=not self._tasks.has_more)
         return events
 

@@ -2,10 +2,11 @@
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from fastloader.engine._inprocess import InProcessRun
 from fastloader.engine._run import PoolRun
+from fastloader.sampling._drawn import Drawn
 from fastloader.streams._queue_state import QueueState
 from fastloader.typing import Batch
 
@@ -29,11 +30,13 @@ class StreamRun:
 
     Args:
         here: Makes the batches in this process.
-        hand_on: Returns a run over what is left of the order, by a worker, given the number of the last
-            batch; None if there may be no worker.
+        hand_on: Returns a run by a worker, given the number of the last batch and what is left of the order;
+            None if there may be no worker.
     """
 
-    def __init__(self, here: InProcessRun, hand_on: Callable[[int], PoolRun | None]) -> None:
+    def __init__(
+        self, here: InProcessRun, hand_on: Callable[[int, Iterator[Drawn]], PoolRun | None]
+    ) -> None:
         self._here = here
         self._run: InProcessRun | PoolRun = here
         self._hand_on = hand_on
@@ -83,7 +86,7 @@ class StreamRun:
         by_worker = max(making, step) + SENDING_SECONDS
         if making + step > LEAST_GAIN * by_worker:
             self._next_look = math.inf
-            self._run = self._hand_on(self._num_batches - 1) or self._here
+            self._run = self._hand_on(self._num_batches - 1, self._here.order) or self._here
         elif self._next_look >= LAST_LOOK_SECONDS:
             self._next_look = math.inf
         else:

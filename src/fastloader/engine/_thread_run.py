@@ -4,6 +4,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 
@@ -64,7 +65,9 @@ class ThreadRun:
         self._pending: dict[int, Job] = {}  # in the order in which they were given out
         self._done: set[int] = set()
         self._arrived: deque[int] = deque()
-        self._arrival = threading.Condition()
+        # Not a condition: what interrupts the wait for one breaks it, as it is several calls.
+        self._news = threading.Lock()
+        self._news.acquire()
         self._turns = Turns(
             setup.num_workers,
             in_turn=options.in_order,
@@ -116,10 +119,10 @@ class ThreadRun:
         self._pending.clear()
 
     def _note_done(self, job: Job | None) -> None:
-        with self._arrival:
-            if job is not None:
-                self._arrived.append(job.number)
-            self._arrival.notify()
+        if job is not None:
+            self._arrived.append(job.number)
+        with suppress(RuntimeError):  # there were news already
+            self._news.release()
 
     def _open_next(self) -> list[Batch]:
         held_interrupts.hold()
@@ -200,10 +203,9 @@ class ThreadRun:
         options = self._options
         patience = Patience(options.timeout_seconds, options.stall_seconds, self._whereabouts)
         held_interrupts.let_through()
-        with self._arrival:
-            while not self._arrived and not self._workers.unstarted:
-                if not self._arrival.wait(patience.seconds_left):
-                    patience.check()
+        while not self._arrived and not self._workers.unstarted:
+            if not self._news.acquire(timeout=patience.seconds_left):
+                patience.check()
 
     def _note_skipped(self, job: Job) -> None:
         for skip in chain.from_iterable(job.skipped):

@@ -192,7 +192,8 @@ class EpochOpener:
             self._end_with(loader)
             standby = self._standby.lend()
             maker = self._maker(epoch, standby, is_inert=False)
-            return AheadRun(maker, order, deliveries, standby)
+            budget_bytes = self._facts.choice.budget_bytes
+            return AheadRun(maker, order, deliveries, standby, budget_bytes=budget_bytes)
 
         has_enough_threads = torch.get_num_threads() >= self._facts.choice.machine.rank_cpus
         return self._placed(
@@ -228,21 +229,22 @@ class EpochOpener:
 
     def _open_stream(self, epoch: Opening, seconds: CopySeconds | None) -> LoaderIterator:
         """Return an epoch of an iterable dataset that is read here, or by a worker if that is quicker."""
-        dataset, order = epoch.plan.dataset, epoch.begun.order.batches
+        dataset = epoch.plan.dataset
         points: dict[int, StreamPoint] = {}
         later = epoch._replace(begun=epoch.begun._replace(stream_points=points))
         maker = self._maker(epoch, None, is_inert=True)
         workers, counters = self._workers_of(later, maker)
         state = fingerprint(dataset)
 
-        def hand_on(number: int) -> PoolRun | None:
+        def hand_on(number: int, order: Iterator[Drawn]) -> PoolRun | None:
             if fingerprint(dataset) != state:
                 return None  # a worker would not read what was read here
             if (packed := maker.stream_point(number)) is not None:
                 points[0] = unpack_point(packed)
             return self._start(later, workers, order)
 
-        run = StreamRun(InProcessRun(maker, order, epoch.deliveries), hand_on)
+        here = InProcessRun(maker, epoch.begun.order.batches, epoch.deliveries)
+        run = StreamRun(here, hand_on)
         return self._read_by(epoch, workers, counters, run, seconds)
 
     def _placed(

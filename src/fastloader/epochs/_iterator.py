@@ -100,9 +100,16 @@ class LoaderIterator(BaseIterator):
             try:
                 if not self._given:
                     self._given.append(self._next())
-            finally:
+            except BaseException:
                 held_interrupts.end()
-            return self._given.pop()
+                raise
+            batch = self._given.pop()
+        try:
+            held_interrupts.end()
+        except BaseException:
+            self._given.append(batch)
+            raise
+        return batch  # after which Python looks for no signal before the caller has it
 
     def _next(self) -> Batch:
         if self._is_closed:
@@ -133,7 +140,9 @@ class LoaderIterator(BaseIterator):
     def _take(self, started: float) -> None:
         """Have the next batch of the stream lie ready, which does not count as given yet."""
         try:
-            if not self._taken:
+            if self._taken:
+                held_interrupts.hold()
+            else:
                 self._taken.append(next(self._stream))
             if held_interrupts.received:
                 held_interrupts.let_through()

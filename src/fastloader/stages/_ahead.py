@@ -6,6 +6,7 @@ from concurrent.futures import Future, wait
 from fastloader.stages._stream import BatchStream
 from fastloader.streams._queue_state import QueueState
 from fastloader.threads._standby import Standby
+from fastloader.threads._waiting import wait_for
 from fastloader.typing import Batch
 
 __all__ = ["AheadStream"]
@@ -44,7 +45,7 @@ class AheadStream:
             self.go_on()
         self._is_first = False
         while self._ahead:
-            self._ahead[0].exception()  # waits: what interrupts this loses no batch
+            wait_for(self._ahead[0])  # what interrupts this loses no batch
             next_one = self._ahead.popleft()
             self._num_missing += 1
             if made := next_one.result():

@@ -10,6 +10,7 @@ import torch
 from fastloader.stages._stream import BatchStream, LostBatchError
 from fastloader.stages._tree import map_tensors
 from fastloader.streams._queue_state import QueueState
+from fastloader.threads._waiting import wait_for
 from fastloader.typing import Batch
 
 __all__ = ["PinnedStream"]
@@ -44,7 +45,7 @@ class PinnedStream:
         self._fill(AHEAD)
         if not self._waiting:
             self._waiting.append(self._executor.submit(self._pin, next(self._source)))
-        self._waiting[0].exception()  # waits: what interrupts this loses no batch
+        wait_for(self._waiting[0])  # what interrupts this loses no batch
         self._fill(AHEAD + 1)
         return self._waiting.popleft().result()
 

@@ -29,23 +29,26 @@ class HeldInterrupts:
 
     def __init__(self) -> None:
         self._is_begun = False
-        self._handler: Any = None  # that is to be called, while signals are held back
+        self._handler: Any = None  # that is to be called for signals that are held back
+        self._stand_in = self._note
         self.received: list[tuple[int, FrameType | None]] = []
         """Signals that are held back."""
 
     def begin(self) -> None:
         """Let `hold` have an effect until `end`."""
         if get_ident() == _MAIN:
+            if self.received:  # while another one was let through
+                self.received = []
             self._is_begun = True
 
     def hold(self) -> None:
         """Hold signals back from now on, between `begin` and `end`."""
-        if self._handler is not None or not self._is_begun or get_ident() != _MAIN:
+        if not self._is_begun or get_ident() != _MAIN:
             return
         handler = getsignal(SIGINT)
-        if callable(handler):
+        if handler is not self._stand_in and callable(handler):
             self._handler = handler
-            signal(SIGINT, self._note)
+            signal(SIGINT, self._stand_in)
 
     def let_through(self) -> None:
         """Call the handler for a signal that was held back, and hold none back any more.
@@ -53,13 +56,15 @@ class HeldInterrupts:
         Raises:
             KeyboardInterrupt: Or what else the handler raises.
         """
-        if self._handler is None or get_ident() != _MAIN:
+        if get_ident() != _MAIN:
             return
-        handler, self._handler = self._handler, None
-        received, self.received = self.received, []
-        if getsignal(SIGINT) == self._note:  # nobody has set another meanwhile
+        handler = self._handler
+        if getsignal(SIGINT) is self._stand_in:  # nobody has set another meanwhile
+            # Python looks for signals at each call: one may come before this one, or after it.
             signal(SIGINT, handler)
-        if received:
+        self._handler = None
+        if self.received and handler is not None:
+            received, self.received = self.received, []
             handler(*received[-1])
 
     def end(self) -> None:
