@@ -8,7 +8,7 @@ from torch.utils.data import TensorDataset
 
 from fastloader import FastLoader
 from fastloader.datasets._batched import as_batched
-from fastloader.engine import MERGED_BYTES
+from fastloader.engine import MERGED_BYTES, RowBytes
 from fastloader.epochs._direct_reading import DirectMaker, DirectReading, KeptMaker
 from fastloader.epochs._plan import plan_of
 from fastloader.epochs._staging import made_here
@@ -122,6 +122,8 @@ def test_no_thread_asks_for_rows_that_the_device_keeps(
     plan = plan_of(FastLoader(TensorDataset(torch.arange(8)), 2, num_workers=0))
 
     class Direct:
+        row_bytes = RowBytes()
+
         def open(self, _batched, _device):
             return rows
 

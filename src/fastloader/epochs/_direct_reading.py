@@ -7,7 +7,7 @@ import torch
 
 from fastloader.datasets._direct_rows import DirectRows
 from fastloader.direct import locked_memory
-from fastloader.engine import RESIDENT_SHARE, merged_bytes_on
+from fastloader.engine import RESIDENT_SHARE, RowBytes, merged_bytes_on
 from fastloader.stages import move_tensors
 from fastloader.tensors._buffers import Allocator, allocating_with
 from fastloader.threads._crew import Crew, working_with
@@ -25,6 +25,13 @@ class DirectReading:
 
     def __init__(self) -> None:
         self._rows: DirectRows | None = None
+        self.row_bytes = RowBytes()
+        """What a sample of those that are kept on the device takes there."""
+
+    @property
+    def are_kept(self) -> bool:
+        """Whether the device keeps the rows of the last pass."""
+        return self._rows is not None and self._rows.are_kept
 
     @property
     def obstacles(self) -> list[str]:

@@ -129,7 +129,7 @@ class EpochOpener:
     def _open_resident(self, epoch: Opening) -> BatchStream | None:
         """Return batches that are gathered on the device, or None if the data cannot be there."""
         # Its thread draws the coming orders, which may wait for the gathering of another pass.
-        self._lend_standby(epoch.loader, num_passes=4).give_back()
+        self._lend_standby(epoch.loader, is_idle=True).give_back()
         order = epoch.begun.order
         scope = DrawScope(order.start.base_seed, epoch.begun.epoch)
         return self.residence.open(
@@ -150,7 +150,7 @@ class EpochOpener:
         loader, device, plan = epoch.loader, epoch.device, epoch.plan
         standby = None
         if plan.batched is not None and device is not None:
-            standby = self._lend_standby(loader)
+            standby = self._lend_standby(loader, is_idle=self._direct.are_kept)
         batched = plan.batched
         if batched is not None and has_independent_rows(batched):
             epoch.begun.order.batches.makes_lists = False
@@ -332,16 +332,17 @@ class EpochOpener:
             is_inert=is_inert,
         )
 
-    def _lend_standby(self, loader: Any, *, num_passes: int = 1) -> Standby:
+    def _lend_standby(self, loader: Any, *, is_idle: bool) -> Standby:
         """Return threads for a pass, of which one draws the coming order as well.
 
         Args:
             loader: The loader.
-            num_passes: Whose orders are drawn in a row.
+            is_idle: Whether nothing else is done there: then the orders of four are drawn in a row.
         """
         self._end_with(loader)
         standby = self._standby.lend()
-        self.permutations.executor, self.permutations.num_passes = standby.executor, num_passes
+        self.permutations.executor = standby.executor
+        self.permutations.num_passes = 4 if is_idle else 1
         return standby
 
     def _end_with(self, loader: Any) -> None:

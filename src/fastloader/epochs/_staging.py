@@ -10,6 +10,7 @@ from fastloader.engine import BatchMaker, Deliveries, FetchPlan, InProcessRun, M
 from fastloader.epochs._direct_reading import DirectMaker, DirectReading, KeptMaker
 from fastloader.errors import SettingsError
 from fastloader.sampling._drawn import DrawnBatches
+from fastloader.sampling._uploaded import UploadedOrder
 from fastloader.stages import (
     BatchStream,
     CopySeconds,
@@ -128,7 +129,9 @@ def made_here(
         whole = DirectMaker(rows, device, maker, _pinned_empty, standby.crew)
         if rows.are_kept and seconds is None:  # copies of what is gathered beside are not timed
             kept = KeptMaker(whole, device, standby)
-            return ResidentStream(MergedRun(kept, order, deliveries), device)
+            uploaded = UploadedOrder(order, device)
+            gathered = MergedRun(kept, uploaded, deliveries, direct.row_bytes)
+            return ResidentStream(gathered, device)
     merged = MergedRun(whole, order, deliveries)
     return copied_ahead_and_cut(merged, device, GATHERED_AHEAD, standby, seconds)
 
