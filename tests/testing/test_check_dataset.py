@@ -15,9 +15,11 @@ from torch.utils.data import Dataset, IterableDataset, TensorDataset, get_worker
 
 from fastloader.datasets import Augment, ChannelStatistics, Standardize
 from fastloader.errors import DatasetCheckError, SettingsError
-from fastloader.testing import check_dataset
+from fastloader.testing import _apart, check_dataset
+from fastloader.testing._apart import run_apart
 from fastloader.testing._compare import difference, num_bytes
 from fastloader.testing._dataset import check_threads
+from fastloader.testing._report import FailedError
 from fastloader.transforms import RandomFlip
 
 pytestmark = pytest.mark.multiprocess
@@ -241,13 +243,24 @@ def test_threads_are_checked_within_the_time_given():
     began = time.monotonic()
     check = check_threads(SlowStorage(), seconds=60)
     between = time.monotonic()
-    cut_off = check_threads(SlowStorage(), seconds=0.3)
+    sooner = check_threads(SlowStorage(), seconds=0.5)
     ended = time.monotonic()
 
     assert check.outcome == "ok"
     assert between - began < 30  # 8 samples by one thread, and by four at once, take 3.2
-    assert cut_off.outcome == "failed"
-    assert ended - between < 10
+    assert sooner.detail.startswith("2 rows")
+    assert ended - between < between - began
+
+
+def test_a_check_that_comes_to_no_end_is_cut_off(monkeypatch):
+    monkeypatch.setattr(_apart, "_START_SECONDS", 0.2)
+
+    with pytest.raises(FailedError, match=r"WorkerTimeoutError: .* timed out"):
+        run_apart(hang, 0.3)
+
+
+def hang():
+    time.sleep(60)
 
 
 def test_a_good_dataset_passes():

@@ -10,13 +10,16 @@ from fastloader.testing._report import FailedError, SkippedError, run_check
 
 __all__ = ["run_apart"]
 
+_START_SECONDS = 10.0
+"""For a process that imports torch on a busy machine."""
+
 
 def run_apart(check: Callable[[], str], seconds: float, context: Any = "auto") -> str:
     """Make a check in a worker process.
 
     Args:
         check: As for `run_check`; travels there.
-        seconds: How long it may take, the start of the process included.
+        seconds: How long it may take, once the process has started; that has ten seconds more.
         context: How that is started.
 
     Returns:
@@ -31,7 +34,7 @@ def run_apart(check: Callable[[], str], seconds: float, context: Any = "auto") -
         batch_size=None,
         num_workers=1,
         persistent_workers=False,
-        timeout=seconds,
+        timeout=_START_SECONDS + seconds,
         multiprocessing_context=context,
     )
     try:

@@ -217,7 +217,7 @@ class _Subject:
             [sample] = self._samples(self.dataset, [index])
             return sample
 
-        num_rounds = race(read, self._indices, reading_seconds)
+        num_rows, num_rounds = race(read, self._indices, reading_seconds)
         if batched is not None:
             get_batch = batched.get_batch
 
@@ -225,8 +225,8 @@ class _Subject:
                 with draw_scope(_SCOPE):
                     return get_batch([first, *self._indices])
 
-            num_rounds = min(num_rounds, race(read_batch, self._indices, reading_seconds))
-        return f"{len(self._indices)} rows in {NUM_THREADS} threads at once, {num_rounds} times"
+            num_rounds = min(num_rounds, race(read_batch, self._indices, reading_seconds)[1])
+        return f"{num_rows} rows in {NUM_THREADS} threads at once, {num_rounds} times"
 
     def memory_growth(self, max_growth_bytes: int) -> str:
         self._need_indices()

@@ -24,7 +24,9 @@ _SWITCH_SECONDS = 1e-5
 that would show up once in hours has many chances."""
 
 
-def race(read: Callable[[int], Any], indices: Sequence[int], reading_seconds: float) -> int:
+def race(
+    read: Callable[[int], Any], indices: Sequence[int], reading_seconds: float
+) -> tuple[int, int]:
     """Read in one thread, then time and again in several at once, and compare.
 
     Args:
@@ -33,7 +35,7 @@ def race(read: Callable[[int], Any], indices: Sequence[int], reading_seconds: fl
         reading_seconds: For the first thread; what it has not read by then is left out, but for two.
 
     Returns:
-        How many rounds there were.
+        How many were read, and how many rounds there were.
 
     Raises:
         FailedError: If a thread got something else, or an error.
@@ -55,7 +57,7 @@ def race(read: Callable[[int], Any], indices: Sequence[int], reading_seconds: fl
                     f"{told}: it is not safe to read from several threads, or draws from "
                     "generators that all threads share"
                 )
-    return num_rounds
+    return len(expected), num_rounds
 
 
 def _copied(sample: Any) -> Any:

@@ -18,7 +18,7 @@ _MOST_WAITING = 32
 
 _CHECK_SHARE = 0.2
 _LEAST_CHECK_SECONDS = 2.0
-"""Of the budget, to find out whether threads can read the dataset: the start of a process included."""
+"""Of the budget, to find out whether threads can read the dataset."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
