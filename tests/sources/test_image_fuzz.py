@@ -8,6 +8,7 @@ import sys
 from collections import Counter
 from contextlib import contextmanager
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import psutil
@@ -95,7 +96,8 @@ def try_reading(open_source, expects_name):
             num_bytes = shapes.prod(axis=1).astype(float) @ source.read_table().item_sizes
             if num_bytes > 1 << 28:
                 return "too large for memory"  # which a cache refuses by itself
-            images = read_all(source)
+            with patch("fastloader.sources._compiled_job.raw_reader", lambda: None):
+                images = read_all(source)
             in_place = read_all(source, in_place=True)  # of some files, by other code
             list(source.iterate_descriptions())
     except (SourceError, MissingExtraError) as error:

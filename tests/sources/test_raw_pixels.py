@@ -19,7 +19,7 @@ SHAPES = [(5, 7), (1, 1), (64, 300), (700, 500)]
 """The last is larger than the buffer in which pixels are on their way to a file."""
 
 each_way = pytest.mark.parametrize("is_compiled", [True, False], ids=["compiled", "Python"])
-each_target = pytest.mark.parametrize("kind", ["memory", "file"])
+each_target = pytest.mark.parametrize("kind", ["memory", "file", "any writer"])
 
 
 def write_folder(folder):
@@ -67,9 +67,11 @@ def read_flat(source, kind, num_threads=1, channels=None):
     offsets = np.cumsum(sizes) - sizes
     progress = []
     options = {"num_threads": num_threads, "on_rows": progress.append, "channels": channels}
-    if kind == "memory":
+    if kind != "file":
         block = np.zeros(sizes.sum() + 3, np.uint8)[3:]
-        source.read_images(np.arange(len(sizes)), offsets, ArrayWriter(block), **options)
+        writer = ArrayWriter(block)
+        write = writer if kind == "memory" else writer.__call__
+        source.read_images(np.arange(len(sizes)), offsets, write, **options)
         content = block.tobytes()
     else:
         with MemoryFile.create(int(sizes.sum()) + 3) as file:

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from fastloader.shm import ArrayWriter, MemoryWriter
 from fastloader.sources._decode_job import DecodeJob, ImageDecoder, run_decode_job
+from fastloader.sources._protocol import WritePixels
 from fastloader.sources._raw_pixels import RawReader, raw_reader
 
 __all__ = ["read_compiled"]
@@ -23,7 +24,7 @@ def read_compiled(
     offsets: Integers,
     shapes: Integers,
     sizes: Integers,
-    write: ArrayWriter | MemoryWriter,
+    write: WritePixels,
     on_rows: Callable[[int], None] | None,
     num_cores: int,
 ) -> npt.NDArray[np.bool_]:
@@ -69,24 +70,39 @@ class _CompiledJob(DecodeJob, ABC):
         offsets: Integers,
         shapes: Integers,
         sizes_bytes: Integers,
-        write: ArrayWriter | MemoryWriter,
+        write: WritePixels,
         num_cores: int,
     ) -> None:
         super().__init__(decoder, rows, offsets, shapes, sizes_bytes, write, None, num_cores)
         self._reader = reader
-        self._target = write
 
     def run(self, part: int) -> None:
         images = self._images_of(part)
-        at = images.start
-        while at < images.stop:
-            at += self._read(range(at, images.stop))
-            if at < images.stop:
-                self._decode(at)  # knows what is wrong with it
-                at += 1
+        some = slice(images.start, images.stop)
+        if isinstance(self._write, ArrayWriter | MemoryWriter):
+            self._read_all(images, self._offsets[some], self._write)
+            return
+        buffer = self._scratch_array((self.buffer_bytes,), np.dtype(np.uint8))
+        places = self._places[some] - self._places[images.start]
+        self._read_all(images, places, ArrayWriter(buffer))
+        self.take(part, buffer)
+
+    def _read_all(
+        self, images: range, offsets: Integers, target: ArrayWriter | MemoryWriter
+    ) -> None:
+        while images:
+            num_read = self._read(images, offsets, target)
+            images, offsets = images[num_read:], offsets[num_read:]
+            if images:
+                at = images[0]
+                out = target.view(int(offsets[0]), *self._kind(at))
+                self._decoder.decode(int(self._rows[at]), out, None)  # knows what is wrong
+                images, offsets = images[1:], offsets[1:]
 
     @abstractmethod
-    def _read(self, images: range) -> int:
+    def _read(
+        self, images: range, offsets: Integers, target: ArrayWriter | MemoryWriter
+    ) -> int:
         """Return how many were read before one could not be."""
 
     def _encoded_paths(self, rows: Integers) -> Iterator[bytes]:
@@ -96,33 +112,36 @@ class _CompiledJob(DecodeJob, ABC):
 class _RawJob(_CompiledJob):
     """Images whose files hold their pixels as they are wanted."""
 
-    def _read(self, images: range) -> int:
+    def _read(
+        self, images: range, offsets: Integers, target: ArrayWriter | MemoryWriter
+    ) -> int:
         some = slice(images.start, images.stop)
         rows = self._rows[some]
         return self._reader.read(
             self._encoded_paths(rows),
             self._decoder.raw_places(rows),
             self._sizes_bytes[some],
-            self._offsets[some],
-            self._target,
+            offsets,
+            target,
         )
 
 
 class _SegmentJob(_CompiledJob):
     """Images in strips or tiles that need no more than zlib."""
 
-    def _read(self, images: range) -> int:
+    def _read(
+        self, images: range, offsets: Integers, target: ArrayWriter | MemoryWriter
+    ) -> int:
         rows = self._rows[images.start : images.stop]
-        offsets: list[int] = self._offsets[images.start : images.stop].tolist()
         views, written = [], None
-        if self._in_place is None and isinstance(self._target, MemoryWriter):
-            written, start = self._target.file.fileno(), self._target.start_bytes
-            targets = [start + offset for offset in offsets]
+        if self._in_place is None and isinstance(target, MemoryWriter):
+            written = target.file.fileno()
+            targets = (offsets + target.start_bytes).tolist()
         else:
             # Kept until all is read: the memory of some is mapped for as long as there are views of it.
             views = [
-                self._target.view(offset, *self._kind(at))
-                for offset, at in zip(offsets, images, strict=True)
+                target.view(offset, *self._kind(at))
+                for offset, at in zip(offsets.tolist(), images, strict=True)
             ]
             targets = [int(view.__array_interface__["data"][0]) for view in views]
         num_read = self._reader.read_segments(

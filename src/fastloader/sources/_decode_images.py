@@ -6,7 +6,6 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from fastloader.shm import ArrayWriter, MemoryWriter
 from fastloader.sources._compiled_job import read_compiled
 from fastloader.sources._decode_job import (
     PART_BYTES,
@@ -70,7 +69,7 @@ def decode_images(
     if channels is not None:
         shapes[:, 1] = len(channels)
     sizes = shapes.prod(axis=1) * table.item_sizes[rows]
-    if is_local and channels is None and isinstance(write, ArrayWriter | MemoryWriter):
+    if is_local and channels is None:
         images = (rows, offsets, shapes, sizes)
         is_left = ~read_compiled(decoder, *images, write, on_rows, num_cores)
         rows, offsets, shapes, sizes = (every[is_left] for every in images)
