@@ -48,6 +48,7 @@ class Machine:
     def __init__(self, rate, monkeypatch):
         self.alive = set()
         self.most_at_work = 0
+        self.start_seconds = 0.0
         at_work = self.at_work = set()
         machine = self
 
@@ -55,6 +56,7 @@ class Machine:
             def __init__(self, _subject, candidate, _step):
                 self.candidate = candidate
                 self.position = 0
+                self.start_seconds = machine.start_seconds if candidate.num_workers else 0.0
                 machine.alive.add(self)
                 assert len(machine.alive) <= 3
 
@@ -159,6 +161,17 @@ def test_what_a_loader_would_choose_is_tried_within_the_limits_alone(machine):
 
     assert "3 processes" in labels(within)
     assert "3 processes" not in labels(beyond)
+
+
+def test_workers_that_start_slowly_are_not_tried_where_the_budget_has_no_time_for_it(machine):
+    rivals = machine(lambda c: 10.0 * max(1, c.num_workers))
+    rivals.start_seconds = 100.0
+
+    found = rivals.search(max_threads=2)
+
+    by_label = {row.candidate.label(): row.outcome for row in found.rows}
+    assert by_label["2 processes"] == "not tried: the budget is spent"
+    assert by_label["2 threads"] != "not tried: the budget is spent"
 
 
 def test_where_there_is_room_for_the_workers_of_one_setting_the_others_end_first(machine):
@@ -330,6 +343,7 @@ def test_slow_batches_keep_to_the_budget(monkeypatch, batch_seconds):
         def __init__(self, _subject, candidate, _step):
             self.candidate = candidate
             self.position = 0
+            self.start_seconds = 0.0
 
         def measure(self, num_batches, _max_seconds):
             rate = max(1, self.candidate.num_workers) / batch_seconds

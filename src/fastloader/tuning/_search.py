@@ -102,6 +102,7 @@ class Search:
         self._note = note
         self.rows: list[Row] = []
         self._batch_bytes = 0
+        self._start_seconds: dict[Workers, float] = {}  # of the slowest so far
 
     @property
     def best(self) -> Row:
@@ -280,7 +281,11 @@ class Search:
         return finalists
 
     def _obstacle(self, candidate: Candidate) -> str | None:
-        if not self._pace.has_round(self._best.rate or 1.0, candidate.num_workers):
+        rate, num_workers = self._best.rate or 1.0, candidate.num_workers
+        seconds = self._pace.round_seconds(rate, num_workers)
+        if num_workers:
+            seconds += self._start_seconds.get(candidate.workers, 0.0)
+        if seconds > self._pace.seconds_left:
             return "not tried: the budget is spent"
         needed = self._memory_bytes(candidate)
         if needed > self._limits.memory_bytes:
@@ -298,6 +303,8 @@ class Search:
         together = self._memory_bytes(best.candidate) + self._memory_bytes(row.candidate)
         is_tight = together > self._limits.memory_bytes
         duel = fight(holder, trial, best.rate or 1.0, self._pace, is_tight=is_tight)
+        kind = row.candidate.workers
+        self._start_seconds[kind] = max(self._start_seconds.get(kind, 0.0), trial.start_seconds)
         best.rates += duel.holder_rates
         row.rates += duel.rates
         row.gain, row.score = duel.gain, duel.gain * best.score

@@ -49,6 +49,8 @@ class Trial:
         self.candidate = candidate
         self.position = MOST_BEFORE
         """Place in the order of what is to be timed next."""
+        self.start_seconds = 0.0
+        """What its first batch took, for which workers start."""
         self._step = step
         options = subject.loader_options(candidate)
         self._stretches: Stretches | None = None
@@ -78,10 +80,14 @@ class Trial:
             stretches.start = max(0, self.position - num_before)
             stretches.length = num_before + num_batches + num_workers
         self.position += num_batches
+        began = time.perf_counter()
         batches = _Batches(self._loader, is_endless=stretches is None)
         try:
-            for _ in range(num_before):
-                self._consume(batches.take())
+            for number in range(num_before):
+                batch = batches.take()
+                if number == 0:
+                    self.start_seconds = max(self.start_seconds, time.perf_counter() - began)
+                self._consume(batch)
             _synchronize()
             start = time.perf_counter()
             done = 0
