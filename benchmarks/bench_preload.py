@@ -81,9 +81,9 @@ def write_file(folder: Path, kind: str, encoding: Any, *, smoke: bool) -> Path:
 
 
 def rows_of_batch(kind: str) -> int:
-    """Return as many rows as our reader takes at once."""
+    """Return as many rows as our reader takes at once of bytes; of lists it takes fewer."""
     num_images, side, _ = SIZES[kind]
-    return rows_at_once(np.full(num_images, 3 * side * side * 2))
+    return rows_at_once(np.full(num_images, 3 * side * side * 2), is_in_lists=False)
 
 
 def image_as_py(value: dict[str, Any]) -> npt.NDArray[np.uint16]:

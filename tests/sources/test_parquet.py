@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from fastloader.errors import ImageDataError, SettingsError, SourceError
 from fastloader.sources import ParquetSource, ome_arrow_type
+from fastloader.sources._batch_rows import rows_at_once
 from tests.ome_arrow_tables import (
     image_array,
     ome_arrow_value,
@@ -179,6 +180,13 @@ def test_any_rows_and_channels_are_those_of_the_whole(tmp_path_factory, case, da
 
     expected = [image[:, channels] if row in rows else None for row, image in enumerate(images)]
     assert_same(expected, actual)
+
+
+@pytest.mark.parametrize(("is_in_lists", "expected"), [(True, 2), (False, 4)])
+def test_rows_that_are_held_decoded_are_few_of_a_small_table(is_in_lists, expected):
+    megabytes = np.full(100, 1 << 20, np.int64)
+
+    assert rows_at_once(megabytes, is_in_lists=is_in_lists) == expected
 
 
 def test_many_row_groups_are_read_by_threads(tmp_path, monkeypatch):

@@ -11,10 +11,12 @@ Integers: TypeAlias = npt.NDArray[np.int64]
 
 _SHARE = 64
 _MIN_BYTES = 4 << 20
+_MIN_LIST_BYTES = 2 << 20
+"""Of pixels in lists, of which their pages, numbers in 32 bits and the pixels are held at once."""
 _MAX_BYTES = 8 << 20
 
 
-def rows_at_once(num_bytes: Integers, num_threads: int = 1) -> int:
+def rows_at_once(num_bytes: Integers, num_threads: int = 1, *, is_in_lists: bool) -> int:
     """Return how many rows each thread should hold decoded.
 
     Each batch costs some 0.4 ms beside its pixels, so that batches of 2 MiB take up to a third
@@ -24,6 +26,8 @@ def rows_at_once(num_bytes: Integers, num_threads: int = 1) -> int:
     Args:
         num_bytes: Pixels of each row that is wanted, at least one.
         num_threads: Threads that decode at the same time.
+        is_in_lists: Whether pixels are numbers in lists.
     """
-    batch_bytes = np.clip(num_bytes.sum() // _SHARE, _MIN_BYTES, _MAX_BYTES)
+    min_bytes = _MIN_LIST_BYTES if is_in_lists else _MIN_BYTES
+    batch_bytes = np.clip(num_bytes.sum() // _SHARE, min_bytes, _MAX_BYTES)
     return int(max(1, batch_bytes // num_threads // num_bytes.mean()))

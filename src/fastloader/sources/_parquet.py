@@ -200,16 +200,16 @@ class ParquetSource:
             self._leaves.planes,
         )
         num_bytes = table.shapes[rows].prod(axis=1) * table.item_sizes[rows]
-        num_allowed = num_threads
+        num_allowed, has_bytes = num_threads, self._layout.has_byte_chunks
         paged = self._paged.get(jobs[0].piece)
         num_threads = choose_threads(
             num_allowed,
             int(num_bytes.sum()),
             sum(len(job.groups) for job in jobs),
-            has_bytes=self._layout.has_byte_chunks,
+            has_bytes=has_bytes,
             is_paged=lambda: paged is not None and paged.has_large_bytes(jobs[0].groups[0]),
         )
-        batch_rows = rows_at_once(num_bytes, num_threads)
+        batch_rows = rows_at_once(num_bytes, num_threads, is_in_lists=not has_bytes)
         announce = one_at_a_time(on_rows)
 
         def write_batch(batch: PieceRows, row_numbers: Integers) -> None:
