@@ -108,6 +108,32 @@ def test_a_distributed_sampler_moves_on_by_itself(as_batches):
     assert [flat(plain(loader)) for _ in range(3)] == expected
 
 
+class Counting(Sampler):
+    """Sets the next epoch at the end of its order, as one of Accelerate's does."""
+
+    epoch = 0
+
+    def set_epoch(self, epoch):
+        self.epoch = epoch
+
+    def __len__(self):
+        return 8
+
+    def __iter__(self):
+        yield from range(8 * self.epoch, 8 * self.epoch + 8)
+        self.set_epoch(self.epoch + 1)
+
+
+@pytest.mark.multiprocess
+@pytest.mark.parametrize("options", [fork(2), {"num_workers": 0}], ids=["workers", "none"])
+def test_a_sampler_that_counts_on_at_the_end_of_a_short_order_is_read_in_each_epoch(options):
+    loader = FastLoader(Numbers(), 4, sampler=Counting(), **options)
+
+    assert [flat(plain(loader)) for _ in range(3)] == [
+        list(range(8 * epoch, 8 * epoch + 8)) for epoch in range(3)
+    ]
+
+
 def test_who_sets_the_epoch_of_the_sampler_is_followed():
     sampler = DistributedSampler(Numbers(), num_replicas=2, rank=0, seed=3)
     dataset = Epochs(40)

@@ -5,12 +5,13 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from torch.utils.data import DistributedSampler, RandomSampler, SequentialSampler
+from torch.utils.data import DistributedSampler, RandomSampler, Sampler, SequentialSampler
 
 from fastloader.inspection._kept_epoch import attribute_of_epoch
 from fastloader.inspection._live import knows, tell
 from fastloader.inspection._seen_state import tell_quietly
 from fastloader.sampling._epoch_order import order_decider
+from fastloader.sampling._epoch_sampler import has_chunks
 
 __all__ = ["EpochTeller"]
 
@@ -72,10 +73,16 @@ class EpochTeller:
         return _set_by_hand(targets)
 
     @staticmethod
-    def is_overtaken(targets: list[Any]) -> bool:
-        """Return whether somebody has set another epoch than the one that was told last."""
+    def is_overtaken(targets: list[Any], *, order_is_ended: bool) -> bool:
+        """Return whether somebody has set another epoch than the one that was told last.
+
+        Args:
+            targets: From `targets`.
+            order_is_ended: Whether the order has been drawn to its end: some samplers set the next epoch
+                there themselves.
+        """
         by_hand = _set_by_hand(targets)
-        if by_hand is None:
+        if by_hand is None or (order_is_ended and _has_counted_on(targets, by_hand)):
             return False
         for target in targets:
             if by_hand == _told.get(id(target), 0):
@@ -120,6 +127,18 @@ def _set_by_hand(targets: list[Any]) -> int | None:
         ):
             return int(epoch)
     return None
+
+
+def _has_counted_on(targets: list[Any], epoch: int) -> bool:
+    """Return whether an epoch may be what a sampler has set by itself at the end of the one before."""
+    return any(
+        isinstance(target, Sampler)
+        and not isinstance(target, DistributedSampler)
+        and not has_chunks(target)
+        and _epoch_of(target) == epoch
+        and _told.get(id(target), 0) == epoch - 1
+        for target in targets
+    )
 
 
 def _epoch_of(target: Any) -> int | None:

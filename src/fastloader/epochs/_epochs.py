@@ -103,12 +103,14 @@ class Epochs:
             bool(targets),
         )
 
-    def is_overtaken(self, loader: Any) -> bool:
+    def is_overtaken(self, loader: Any, *, order_is_ended: bool) -> bool:
         """Return whether somebody has set an epoch since the latest pass began.
 
         Frameworks do, between asking for an iterator and for its first batch.
         """
-        return self._teller.is_overtaken(self._teller.targets(loader))
+        return self._teller.is_overtaken(
+            self._teller.targets(loader), order_is_ended=order_is_ended
+        )
 
     def state_dict(self, loader: Any) -> dict[str, Any]:
         """Return where the consumer of the pass that began last is."""

@@ -16,6 +16,7 @@ from fastloader.epochs._sample_counts import (
     sample_counter,
     source_counter,
 )
+from fastloader.sampling._drawn import DrawnBatches
 from fastloader.stages import BatchStream, CopySeconds
 
 __all__ = ["Opening"]
@@ -69,12 +70,16 @@ class Opening(NamedTuple):
                 last_indices=begun.position.last_indices,
             ),
             count=sample_counter(loader) if batch_size is None else None,
-            renew=partial(_renewed, loader) if begun.may_be_overtaken else None,
+            renew=partial(_renewed, loader, begun.order.batches)
+            if begun.may_be_overtaken
+            else None,
         )
 
 
-def _renewed(loader: Any, close: Callable[[], None]) -> LoaderIterator | None:
-    if not loader._epochs.is_overtaken(loader):  # noqa: SLF001
+def _renewed(
+    loader: Any, order: DrawnBatches, close: Callable[[], None]
+) -> LoaderIterator | None:
+    if not loader._epochs.is_overtaken(loader, order_is_ended=order.is_ended):  # noqa: SLF001
         return None
     close()  # first, so that the next pass gets the same workers
     renewed: LoaderIterator = loader._get_iterator()  # noqa: SLF001

@@ -121,6 +121,8 @@ class DrawnBatches:
         self._done = done
         is_stateful = hasattr(sampler, "state_dict") and isinstance(sampler, Stateful)
         self._sampler = sampler if is_stateful else None
+        self.is_ended = False
+        """Whether the sampler has been asked for more than it has."""
         self.final_state: bytes | None = None
         """The pickled state of the sampler at the end of the order."""
         self.makes_lists = True
@@ -141,6 +143,7 @@ class DrawnBatches:
             try:
                 indices = next(self._indices)
             except StopIteration:
+                self.is_ended = True
                 self.final_state = self._state()
                 raise
             if self.makes_lists and type(indices) is IndexArray:
