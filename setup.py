@@ -24,11 +24,8 @@ setup(
         ),
         Extension(
             "fastloader.sources._raw_files",
-            sources=[
-                str(SOURCES / f"_{name}.c") for name in ("inflate", "raw_files", "segments")
-            ],
-            depends=[str(SOURCES / f"_{name}.h") for name in ("inflate", "raw_files")],
-            extra_compile_args=["-O2"],  # -O3 makes checksums four times as slow
+            sources=[str(SOURCES / f"_{name}.c") for name in ("raw_files", "segments")],
+            depends=[str(SOURCES / "_raw_files.h")],
             optional=True,
         ),
         Extension(

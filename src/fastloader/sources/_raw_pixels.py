@@ -5,6 +5,8 @@ needs the interpreter's lock after each of the four: two threads then take twice
 tiles need it several times each. So both are compiled (`_raw_files.c`, `_segments.c`).
 """
 
+import ctypes
+import zlib
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from typing import TypeAlias
@@ -19,6 +21,7 @@ __all__ = ["RawReader", "raw_reader"]
 
 
 _ReadFiles: TypeAlias = Callable[[bytes, bytes, int], int]
+_ReadSegments: TypeAlias = Callable[[bytes, bytes, int, int], int]
 
 
 class RawReader:
@@ -28,10 +31,11 @@ class RawReader:
         read_files: Takes paths, each ended by a zero byte, five int64 for each (size and time of the
             file, position of the piece, its bytes, where it goes), and the descriptor of the file that is
             written to, -1 for memory. Returns how many files were read before one could not be.
-        read_segments: The same for strips and tiles, of which `_segments.c` says what each record is.
+        read_segments: The same for strips and tiles, of which `_segments.c` says what each record is, with
+            the address of a function that decompresses them.
     """
 
-    def __init__(self, read_files: _ReadFiles, read_segments: _ReadFiles) -> None:
+    def __init__(self, read_files: _ReadFiles, read_segments: _ReadSegments) -> None:
         self._read_files = read_files
         self._read_segments = read_segments
 
@@ -92,13 +96,24 @@ class RawReader:
             parts.append(np.array([num_numbers, *numbers[:2].tolist(), target, *kind]))
             parts.append(numbers[2:])
         records = np.concatenate(parts) if parts else np.empty(0, np.int64)
+        target_file = -1 if written is None else written
         return self._read_segments(
-            _ended(paths), records.tobytes(), -1 if written is None else written
+            _ended(paths), records.tobytes(), target_file, _address_of_uncompress()
         )
 
 
 def _ended(paths: Iterable[bytes]) -> bytes:
     return b"".join(path + b"\0" for path in paths)
+
+
+@cache
+def _address_of_uncompress() -> int:
+    """Return where zlib's `uncompress` is, in the library that Python's own module uses; 0 if it cannot be found."""
+    try:
+        library = ctypes.CDLL(getattr(zlib, "__file__", None))  # it may be a part of Python
+        return ctypes.cast(library.uncompress, ctypes.c_void_p).value or 0
+    except (OSError, AttributeError):
+        return 0
 
 
 @cache

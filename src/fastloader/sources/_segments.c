@@ -8,7 +8,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "_inflate.h"
+/* zlib's function of this name, which is 0 if all went well: so its header need not be there to build with. */
+typedef int Uncompress(unsigned char *target, unsigned long *target_bytes,
+                       const unsigned char *source, unsigned long source_bytes);
 
 typedef struct {
     int64_t num_numbers;   /* of this record, with what follows it */
@@ -23,7 +25,7 @@ typedef struct {
 enum { HEAD = sizeof(Image) / sizeof(int64_t) };
 
 typedef struct {
-    Inflater *inflater;
+    Uncompress *uncompress; /* NULL: deflated images cannot be read */
     char *stored, *segment, *image; /* grown as needed */
     size_t stored_bytes, segment_bytes, image_bytes;
 } Memory;
@@ -78,16 +80,25 @@ static void undo_prediction(char *bytes, int64_t num_rows, int64_t row_items, co
     }
 }
 
+/* 0 unless all went well and the size is as it must be. */
+static int inflate_whole(Uncompress *uncompress, const char *source, int64_t source_bytes,
+                         char *target, int64_t bytes) {
+    unsigned long made = (unsigned long)bytes;
+    return uncompress((unsigned char *)target, &made, (const unsigned char *)source,
+                      (unsigned long)source_bytes) == 0 &&
+           made == (unsigned long)bytes;
+}
+
 /* A strip or tile; 0 if it is not as long as it must be. */
 static int decode(int file, int64_t offset, int64_t stored_bytes, const Image *image,
                   int64_t num_rows, char *target, Memory *memory) {
     int64_t row_items = image->segment_columns * image->inner;
     int64_t bytes = num_rows * row_items * image->item_bytes;
     if (image->is_deflated) {
+        if (memory->uncompress == NULL) return 0;
         char *stored = room(&memory->stored, &memory->stored_bytes, (size_t)stored_bytes);
         if (stored == NULL || !read_whole(file, stored, stored_bytes, offset) ||
-            !inflate_zlib(memory->inflater, (uint8_t *)stored, (size_t)stored_bytes,
-                          (uint8_t *)target, (size_t)bytes))
+            !inflate_whole(memory->uncompress, stored, stored_bytes, target, bytes))
             return 0;
     } else if (stored_bytes != bytes || !read_whole(file, target, bytes, offset))
         return 0;
@@ -152,7 +163,7 @@ static int is_whole(const Image *image, int64_t num_numbers) {
 }
 
 const char READ_SEGMENTS_DOC[] =
-    "read_segments(paths, records, written)\n--\n\n"
+    "read_segments(paths, records, written, uncompress)\n--\n\n"
     "Read images in strips or tiles, each from a file, without the interpreter's lock.\n\n"
     "Args:\n"
     "    paths: Of the files, each ended by a zero byte.\n"
@@ -162,7 +173,8 @@ const char READ_SEGMENTS_DOC[] =
     "        being deflated, horizontally predicted, of the other byte order, and in tiles; then\n"
     "        position and length of each strip or tile.\n"
     "    written: Descriptor of a file that images are written to, at positions. If it is -1\n"
-    "        they go to memory, at addresses.\n\n"
+    "        they go to memory, at addresses.\n"
+    "    uncompress: Address of zlib's function of that name; 0 if there is none.\n\n"
     "Returns:\n"
     "    How many were read: up to the first of which the file is not there or was changed, a strip\n"
     "    or tile is left out or damaged, or that cannot be read or written.\n\n"
@@ -173,14 +185,15 @@ PyObject *read_segments(PyObject *module, PyObject *arguments) {
     (void)module;
     Py_buffer paths, records;
     int written;
-    if (!PyArg_ParseTuple(arguments, "y*y*i", &paths, &records, &written)) return NULL;
+    Py_ssize_t uncompress; /* as wide as an address */
+    if (!PyArg_ParseTuple(arguments, "y*y*in", &paths, &records, &written, &uncompress)) return NULL;
     const char *path = paths.buf, *end = path + paths.len;
     int64_t *numbers = PyMem_RawMalloc((size_t)records.len + 1); /* a buffer may begin anywhere */
     Py_ssize_t done = 0;
     int64_t left = records.len / (Py_ssize_t)sizeof(int64_t);
-    Memory memory = {.inflater = new_inflater()};
+    Memory memory = {.uncompress = (Uncompress *)uncompress};
     int is_right = paths.len == 0 || end[-1] == 0;
-    if (numbers == NULL || memory.inflater == NULL) PyErr_NoMemory();
+    if (numbers == NULL) PyErr_NoMemory();
     else {
         memcpy(numbers, records.buf, (size_t)records.len);
         const int64_t *next = numbers;
@@ -203,7 +216,6 @@ PyObject *read_segments(PyObject *module, PyObject *arguments) {
                             "zero byte.");
     }
     PyMem_RawFree(numbers);
-    free(memory.inflater);
     free(memory.stored);
     free(memory.segment);
     free(memory.image);
