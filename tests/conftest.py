@@ -2,6 +2,7 @@
 
 import gc
 import multiprocessing.forkserver
+import signal
 import sys
 import threading
 import time
@@ -50,6 +51,18 @@ def pytest_collection() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def _random_state_restored(global_random_state: None) -> None:
     """Undo what a test does to the global generators."""
+
+
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Let SIGINT be KeyboardInterrupt, and look whether it is so afterwards.
+
+    A shell without job control has what it starts in the background ignore interrupts.
+    """
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    after = signal.signal(signal.SIGINT, before)
+    assert after is signal.default_int_handler
 
 
 @pytest.fixture(autouse=True)

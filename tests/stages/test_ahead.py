@@ -101,6 +101,7 @@ def test_errors_come_at_their_batches_and_the_rest_after_them(keeper):
     stream.close()
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_who_interrupts_the_waiting_gets_the_batch_afterwards(keeper):
     class Slow(Counted):
         def __next__(self):
@@ -111,14 +112,9 @@ def test_who_interrupts_the_waiting_gets_the_batch_afterwards(keeper):
     stream = AheadStream(Slow(3), 2, Standby(keeper))
     main = threading.main_thread().ident
     interrupt = threading.Timer(0.05, signal.pthread_kill, (main, signal.SIGINT))
-    # A shell without job control has what it starts in the background ignore interrupts.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        interrupt.start()
-        with pytest.raises(KeyboardInterrupt):
-            next(stream)
-    finally:
-        signal.signal(signal.SIGINT, before)
+    interrupt.start()
+    with pytest.raises(KeyboardInterrupt):
+        next(stream)
     interrupt.join()
     may_go_on.set()
 

@@ -29,12 +29,9 @@ def registered():
 
 
 @pytest.fixture(autouse=True)
-def handler():
-    # A shell without job control has what it starts in the background ignore interrupts.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+def _hooks_cleared(interruptible):
     yield
     _hooks.clear()
-    signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.parametrize("hook", ["before", "after"])
@@ -69,7 +66,7 @@ def test_an_interrupt_that_is_ignored_stays_ignored():
     with interrupts_deferred():
         signal.raise_signal(signal.SIGINT)
 
-    assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    assert signal.signal(signal.SIGINT, signal.default_int_handler) is signal.SIG_IGN
 
 
 def test_other_threads_leave_the_handler_alone():

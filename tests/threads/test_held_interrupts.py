@@ -10,14 +10,7 @@ from fastloader import FastLoader
 from fastloader.threads._held_interrupts import HeldInterrupts
 from tests.resume.datasets import Numbers
 
-
-@pytest.fixture(autouse=True)
-def handler():
-    # A shell without job control has what it starts in the background ignore interrupts.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    signal.signal(signal.SIGINT, before)
+pytestmark = pytest.mark.usefixtures("interruptible")
 
 
 class Interrupting:

@@ -19,13 +19,7 @@ INTERRUPTED = 4  # call for a batch, of twelve
 OURS = ("/fastloader/", "/threading.py", "/concurrent/futures/", "/selectors.py")
 
 
-@pytest.fixture(autouse=True)
-def handler():
-    # A shell without job control has what it starts in the background ignore interrupts.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    signal.signal(signal.SIGINT, before)
+pytestmark = pytest.mark.usefixtures("interruptible")
 
 
 class Stream(IterableDataset):

@@ -325,6 +325,7 @@ class Interrupts(TensorDataset):
 
 @every_format
 @pytest.mark.parametrize("how", ["signal", "error"])
+@pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_in_the_middle_is_ctrl_c_and_leaves_nothing(tmp_path, ending, how):
     skip_without_extra(ending)
 

@@ -88,9 +88,10 @@ class BatchMaker:
         self._ends_crew = ends_crew
         self._point = point
         self._remind = remind
-        self._is_inert = is_inert or (
+        self.is_inert = is_inert or (
             type(plan.dataset) in _INERT and plan.calls_only_dataset and has_plain_collate()
         )
+        """Whether no code of the user's runs but plain one."""
         self._fetcher: Fetcher | None = None
         keep_some_freed_memory()
 
@@ -106,7 +107,7 @@ class BatchMaker:
             AllSkippedError: If all samples of the batch were left out.
         """
         self._remind()
-        if self._is_inert:
+        if self.is_inert:
             return self._fetch(indices, number)
         num_samples = len(indices) if self._plan.auto_collation else 1
         if self._fetcher is None and self._point is not None and self._point.is_read_again:
@@ -217,13 +218,16 @@ class InProcessRun(OnDemand):
             StopIteration: At the end of the pass.
             KeyboardInterrupt: At Ctrl-C; the next call makes that batch anew.
         """
+        # Other code of the user's may take its time; to set a handler twice more takes longer than all else here.
+        may_take_long = not self._maker.is_inert
         while True:
             held_interrupts.hold()
             if self._begun is None:
                 self._begun = next(self._order)
             drawn = self._begun
             try:
-                held_interrupts.let_through()  # code of the user's follows, which may take its time
+                if may_take_long:
+                    held_interrupts.let_through()
                 batch = self._maker.make(drawn.indices, drawn.number)
                 held_interrupts.hold()
             except KeyboardInterrupt:
