@@ -3,14 +3,14 @@
 from collections.abc import Callable, Sequence
 from math import prod
 from operator import attrgetter
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from fastloader._torch_internals import collate, default_collate_fn_map
 from fastloader.engine._early_rows import EarlyRows
+from fastloader.engine._plain_parts import address_of, is_contiguous, is_plain
 from fastloader.shm._past_cache import LEAST_BYTES, past_cache
 from fastloader.tensors._arrays import TORCH_DTYPES, sharable_array
 from fastloader.tensors._buffers import Allocator
@@ -19,7 +19,6 @@ from fastloader.typing import Batch, Sample
 __all__ = ["CollateMap", "DefaultCollate", "collate_map_into", "install_collate_into"]
 
 CollateMap: TypeAlias = dict[Any, Callable[..., Any]]
-T = TypeVar("T")
 
 _STOCK_TENSOR = default_collate_fn_map[torch.Tensor]
 _STOCK_ARRAY = default_collate_fn_map[np.ndarray]
@@ -149,9 +148,7 @@ class _TensorCollate:
         if early is not None and (whole := early.whole(batch)) is not None:
             return whole
         out = self._allocate((len(batch), *first.shape), first.dtype)
-        if early is not None and _copy_past_cache(
-            batch, out, early, torch.Tensor.data_ptr, _has_plain_bytes
-        ):
+        if early is not None and _copy_past_cache(batch, out, early):
             return out
         if first.numel() > _FEW_ELEMENTS and _is_for_one_thread(batch):
             arrays = [tensor.numpy() for tensor in batch]
@@ -168,21 +165,13 @@ _DTYPE = attrgetter("dtype")
 _SHAPE = attrgetter("shape")
 
 
-def _copy_past_cache(
-    batch: Sequence[T],
-    out: torch.Tensor,
-    early: EarlyRows,
-    address: Callable[[T], int],
-    is_plain: Callable[[T, torch.Size], bool],
-) -> bool:
+def _copy_past_cache(batch: Sequence[Any], out: torch.Tensor, early: EarlyRows) -> bool:
     """Copy large samples to a batch that no cache holds; return False where others would not gain.
 
     Args:
-        batch: Samples of the dtype of `out`.
+        batch: Tensors or arrays of the dtype of `out`.
         out: Contiguous, shape ``(samples, ...)``.
         early: To take such samples one by one from the next batch on.
-        address: Returns the place of a sample's first byte.
-        is_plain: Tells whether a sample lies in memory as it is to lie in the batch.
     """
     if out.nbytes < LEAST_BYTES:
         return False
@@ -192,32 +181,23 @@ def _copy_past_cache(
     row_bytes, shape = out.nbytes // len(out), out.shape[1:]
     if not (
         past.suits(len(out), row_bytes, out.data_ptr())
-        and all(is_plain(sample, shape) for sample in batch)
+        and all(_lies_as_in_batch(sample, shape) for sample in batch)
     ):
         return False
     # To start one takes time.
     num_threads = min(torch.get_num_threads(), out.nbytes // LEAST_BYTES)
-    past.copy_rows([*map(address, batch)], row_bytes, out.data_ptr(), num_threads)
+    past.copy_rows([*map(address_of, batch)], row_bytes, out.data_ptr(), num_threads)
     return True
 
 
-def _has_plain_bytes(tensor: torch.Tensor, shape: torch.Size) -> bool:
+def _lies_as_in_batch(sample: Any, shape: torch.Size) -> bool:
+    """Return whether a sample lies in memory as it is to lie in the batch."""
     return (
-        type(tensor) is torch.Tensor
-        and tensor.layout is torch.strided
-        and tensor.shape == shape
-        and tensor.is_cpu
-        and tensor.is_contiguous()
-        and not (tensor.requires_grad or tensor.is_conj() or tensor.is_neg())
+        (type(sample) is torch.Tensor or type(sample) in _PLAIN)
+        and sample.shape == shape
+        and is_plain(sample)
+        and is_contiguous(sample)
     )
-
-
-def _is_contiguous(array: npt.NDArray[Any], _shape: torch.Size) -> bool:
-    return array.flags.c_contiguous
-
-
-def _array_address(array: npt.NDArray[Any]) -> int:
-    return array.ctypes.data
 
 
 def _is_for_one_thread(batch: Sequence[torch.Tensor]) -> bool:
@@ -264,9 +244,7 @@ class _ArrayCollate:
         if early is not None and (whole := early.whole(batch)) is not None:
             return whole
         out = self._allocate((len(batch), *shape), torch_dtype)
-        if early is not None and _copy_past_cache(
-            batch, out, early, _array_address, _is_contiguous
-        ):
+        if early is not None and _copy_past_cache(batch, out, early):
             pass
         elif shape and prod(shape):
             # One call without a view of each array; `np.stack` takes several times as long.

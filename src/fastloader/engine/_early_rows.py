@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from fastloader.engine._plain_parts import address_of, is_contiguous, is_plain
 from fastloader.shm._past_cache import LEAST_BYTES, LEAST_ROW_BYTES, past_cache
 from fastloader.tensors._arrays import TORCH_DTYPES
 from fastloader.tensors._buffers import Allocator
@@ -17,9 +18,8 @@ __all__ = ["EarlyRows"]
 _DTYPES = frozenset({*TORCH_DTYPES.values(), torch.bfloat16})
 
 _CONTAINERS = {dict, list, tuple}
-_MOST_PARTS = (
-    64  # of a container: longer ones hold numbers or words, and take time to look through
-)
+_MOST_PARTS = 64
+"""Of a container: longer ones hold numbers or words, and take time to look through."""
 
 
 class EarlyRows:
@@ -84,7 +84,7 @@ class EarlyRows:
         is_large = (
             first.nbytes >= LEAST_ROW_BYTES and first.nbytes * self._num_samples >= LEAST_BYTES
         )
-        if not (is_large and dtype in _DTYPES and _is_plain(first) and _has_own_memory(first)):
+        if not (is_large and dtype in _DTYPES and is_plain(first) and _has_own_memory(first)):
             return None
         return _Column(first, self._allocate((self._num_samples, *first.shape), dtype))
 
@@ -109,13 +109,13 @@ class _Column:
 
     def moved(self, part: Any) -> Any:
         """Return the row that a part was copied to, or the part itself where it is unlike the first."""
-        if (type(part), part.dtype, part.shape) != self._looks or not _is_plain(part):
+        if (type(part), part.dtype, part.shape) != self._looks or not is_plain(part):
             return part
         row = next(self._left, None)
         if row is None:
             return part
-        if self._past is not None and _is_contiguous(part):
-            self._past.copy_row(_address(part), part.nbytes, _address(row))
+        if self._past is not None and is_contiguous(part):
+            self._past.copy_row(address_of(part), part.nbytes, address_of(row))
         elif type(part) is np.ndarray:
             np.copyto(row, part)
         else:
@@ -130,26 +130,9 @@ class _Column:
         )
 
 
-def _is_plain(part: Any) -> bool:
-    """Return whether a copy of the values is all that collating adds of a part."""
-    if type(part) is np.ndarray:
-        return True
-    is_strided = part.layout is torch.strided and part.is_cpu
-    return is_strided and not (part.requires_grad or part.is_conj() or part.is_neg())
-
-
 def _has_own_memory(part: Any) -> bool:
     """Return whether a part was made for its sample, and is no piece of something larger, read from there."""
     if type(part) is torch.Tensor:
         return bool(part.untyped_storage().nbytes() <= 2 * part.nbytes)
     base = part.base
     return not isinstance(base, np.ndarray) or base.nbytes <= 2 * part.nbytes
-
-
-def _is_contiguous(part: Any) -> bool:
-    is_tensor = type(part) is torch.Tensor
-    return bool(part.is_contiguous() if is_tensor else part.flags.c_contiguous)
-
-
-def _address(part: Any) -> int:
-    return int(part.data_ptr() if type(part) is torch.Tensor else part.ctypes.data)

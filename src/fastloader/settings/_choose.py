@@ -8,10 +8,10 @@ from fastloader.machine._machine import Machine
 from fastloader.settings._inputs import DatasetTraits, GivenOptions
 from fastloader.settings._settings import LoaderSettings, Transport, Workers
 from fastloader.settings._worker_limits import (
-    BY_MEMORY,
     count_that_fit,
     count_waiting,
     count_workers,
+    keep_to,
 )
 
 __all__ = [
@@ -215,8 +215,7 @@ def _limit_to_memory(
     """Keep what was measured with more memory than there is now from starting more than fit."""
     if _choose_workers(given)[0] == "threads":
         return number, reason
-    that_fit = count_that_fit(machine, number)
-    return (number, reason) if that_fit == number else (that_fit, BY_MEMORY)
+    return keep_to(count_that_fit(machine, number), number, reason)
 
 
 def _limit_to_shards(number: int, reason: str, traits: DatasetTraits) -> tuple[int, str]:

@@ -2,7 +2,7 @@
 
 from fastloader.machine._machine import Machine
 
-__all__ = ["BY_MEMORY", "count_that_fit", "count_waiting", "count_workers"]
+__all__ = ["count_that_fit", "count_waiting", "count_workers", "keep_to"]
 
 _MAX_WORKERS = 16
 """More workers than this no longer raise the rate on any machine measured."""
@@ -16,7 +16,7 @@ _WORKER_BYTES = 512 * 1024 * 1024
 _PROCESS_BYTES = 256 * 1024 * 1024
 """The same without batches, whose size is known before workers become more than CPUs."""
 
-BY_MEMORY = "limited by the memory available"
+_BY_MEMORY = "limited by the memory available"
 
 _WORKER_FILES = 16
 """Open files that the process should have for each worker: it keeps five, the rest is left."""
@@ -47,8 +47,7 @@ def count_workers(
     if num_batches is not None:
         limits.append((num_batches, "one for each batch of an epoch"))
     number, reason = min(limits, key=lambda limit: limit[0])
-    that_fit = machine.count_that_fit(_WORKER_BYTES, number)
-    return (number, reason) if that_fit == number else (that_fit, BY_MEMORY)
+    return keep_to(machine.count_that_fit(_WORKER_BYTES, number), number, reason)
 
 
 def count_waiting(machine: Machine, num_batches: int | None) -> int:
@@ -74,3 +73,14 @@ def count_that_fit(machine: Machine, number: int) -> int:
         number: Of processes.
     """
     return machine.count_that_fit(_PROCESS_BYTES * machine.local_world_size, number)
+
+
+def keep_to(that_fit: int, number: int, reason: str) -> tuple[int, str]:
+    """Return a number of workers and why it is that, where memory may have room for fewer.
+
+    Args:
+        that_fit: As many as there is room for, of that number.
+        number: Of workers.
+        reason: For that number.
+    """
+    return (number, reason) if that_fit == number else (that_fit, _BY_MEMORY)
