@@ -2,6 +2,7 @@
 
 import gc
 import itertools
+import time
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 
@@ -203,6 +204,40 @@ def test_batches_that_outgrow_their_slots_may_be_kept():
     assert pairs == [(n, [[max(0, n - 8)] * 2]) for n in range(40)]
 
 
+class KeepingLabels:
+    """Keeps the labels of all but the first image, and returns how many are no longer what they were."""
+
+    def __init__(self):
+        self.kept = []
+
+    def __call__(self, batch):
+        label, image = batch
+        if (value := label[0, 0].item()) > 1:
+            self.kept.append((label, value))
+        changed = sum(bool((kept != value).any()) for kept, value in self.kept)
+        return image, torch.tensor(changed)
+
+
+class LabelledGrowing(Growing):
+    """Every next image does not fit in a slot that the labels before it do."""
+
+    def __getitem__(self, index):
+        return torch.full((10_000,), index + 1.0), torch.zeros(1 << (18 + index))
+
+
+@workers
+def test_a_batch_that_outgrew_its_slot_may_be_kept_though_its_run_is_broken_off():
+    loader = FastLoader(
+        LabelledGrowing(3), 1, num_workers=1, prefetch_factor=1, batch_transform=KeepingLabels()
+    )
+
+    for _ in loader:
+        time.sleep(0.2)  # until the next one has been made, and its reply not read
+        break
+
+    assert [changed.item() for _, changed in loader] == [0, 0, 0]
+
+
 @pytest.fixture
 def memory():
     arena = Arena()
@@ -218,7 +253,7 @@ def make_batch(memory, slot, value, keep):
     kept = keep(tensor)
     pack([tensor], memory.writer)
     del tensor
-    memory.leave(memory.writer)
+    memory.leave()
     return kept
 
 

@@ -69,17 +69,18 @@ class BatchMemory:
             return self.writer.empty(tuple(shape), dtype)
         return self._buffers(shape, dtype)
 
-    def leave(self, writer: SlotWriter) -> None:
-        """Leave a slot to its batch, which is packed and dropped, before that is sent.
+    def leave(self, *, batch_stays: bool = False) -> None:
+        """Leave the slot in use to whoever gets it next, before the batch in it is told of.
 
         Args:
-            writer: Of the slot.
+            batch_stays: Whether the batch was packed in vain and waits here for a larger slot; else it is dropped.
 
         Raises:
             SharedMemoryError: If the system gives no memory to who keeps something.
         """
-        if writer.is_kept():
-            writer.keep()
-            self._makes_in_slots = False  # who has kept one batch keeps the next ones
+        if self.writer.is_kept():
+            self.writer.keep()
+            if not batch_stays:
+                self._makes_in_slots = False  # who has kept one batch keeps the next ones
             self._writers.clear()
             self._arena.forget_slots()

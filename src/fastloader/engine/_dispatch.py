@@ -89,9 +89,7 @@ class Dispatch:
         """
         arena = self._pool.arena
         arena.require(reply.needed_bytes)
-        # Parts of the batch may lie in the old slot until the worker has moved them: it may be
-        # lent again once the batch has come.
-        self._pool.abandon(self.scope.run, reply.number, pending.slot)
+        arena.give_back(pending.slot)  # nothing of the batch lies there any more
         pending.slot = arena.lend(pending.worker)
         self._pool.send(
             pending.worker, SlotOffer(self.scope.run, reply.number, pending.slot.place)

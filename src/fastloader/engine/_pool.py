@@ -91,7 +91,7 @@ class WorkerPool:
         self._control = ArenaView(self.arena.file).control
         self._runs = -1
         self._reply_bytes = READ_BYTES  # of the latest in its pipe; at first as few as can be
-        self._abandoned: dict[tuple[int, int], list[Slot]] = {}
+        self._abandoned: dict[tuple[int, int], Slot] = {}
         self._is_closed = False
         self._selector = selectors.DefaultSelector()
         self._members: list[Member] = []
@@ -221,21 +221,17 @@ class WorkerPool:
         return max(1, round(num_bytes / self._reply_bytes)) if num_bytes else 0
 
     def abandon(self, run: int, number: int, slot: Slot) -> None:
-        """Take a slot that a worker may still write to: it returns at the task's last reply."""
-        self._abandoned.setdefault((run, number), []).append(slot)
-
-    def settle(self, reply: Reply) -> None:
-        """Take back the abandoned slots of a task if its worker is done with them."""
-        if reply.kind.is_final:
-            for slot in self._abandoned.pop((reply.run, reply.number), ()):
-                self.arena.give_back(slot)
+        """Take a slot that a worker may still write to: it returns with the reply to the task."""
+        self._abandoned[run, number] = slot
 
     def put_aside(self, worker: int, reply: Reply) -> None:
         """Take a reply to a task that is not of the run under way."""
         if self.head_start is not None and reply.run == self.head_start.scope.run:
             self.head_start.keep(worker, reply)
-        else:
-            self.settle(reply)
+        elif reply.kind.is_final:
+            slot = self._abandoned.pop((reply.run, reply.number), None)
+            if slot is not None:
+                self.arena.give_back(slot)
 
     def cancel_head_start(self) -> None:
         """Forget what was sent for the next run."""

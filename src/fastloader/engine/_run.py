@@ -290,7 +290,6 @@ class PoolRun:
 
     def _open(self, slot: Slot, reply: Reply) -> Batch:
         arena = self._pool.arena
-        self._pool.settle(reply)
         if arena.num_free > 2 * self._tasks.num_kept():
             arena.trim(self._tasks.num_kept())
         if reply.needed_bytes > COPIED_BYTES:

@@ -183,7 +183,7 @@ class SlotWriter:
         return len(batch) == len(made) and all(map(is_, values, map(_TENSOR, made)))
 
     def is_kept(self) -> bool:
-        """Return whether somebody looks at what was made in the slot, though its batch is packed and dropped.
+        """Return whether somebody looks at what was made in the slot, once its batch is packed.
 
         A dataset may make samples by `default_collate` and keep them, a transform the batch before.
         """
@@ -195,7 +195,7 @@ class SlotWriter:
         Raises:
             SharedMemoryError: If the system gives no memory for that.
         """
-        make_own(self.address, min(self.needed_bytes, self._size_bytes))
+        make_own(self.address, self._made[-1].after_bytes)
 
     def place_memory(self, address: int, size_bytes: int) -> int | None:
         """Return the offset of memory that lies in the slot already, else copy it there.

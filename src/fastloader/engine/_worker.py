@@ -44,7 +44,6 @@ from fastloader.engine._one_thread import use_one_thread
 from fastloader.engine._owned_generators import OwnedGenerators
 from fastloader.engine._packing import pack
 from fastloader.engine._remote_errors import pack_error
-from fastloader.engine._slot_writer import SlotWriter
 from fastloader.engine._stopwatch import Stopwatch
 from fastloader.engine._stream_point import as_bytes
 from fastloader.errors import SharedMemoryError, UnpicklableError
@@ -167,8 +166,6 @@ class _TooLarge(NamedTuple):
 
     batch: Batch
     point: bytes
-    writer: SlotWriter
-    """Of the slot that it did not fit in, where parts of it lie."""
 
 
 class _Worker:
@@ -230,10 +227,7 @@ class _Worker:
         if task.run < self._earliest_run():
             self._send(Reply(ReplyKind.CANCELLED, task.run, task.number, 0, b""))
             return
-        reply = self._reply_to(task)
-        if reply.kind is not ReplyKind.TOO_LARGE:  # of which the batch waits here
-            reply = self._leave(self._memory.writer, reply)
-        self._send(reply)
+        self._send_and_leave(self._reply_to(task))
 
     def _reply_to(self, task: Task) -> Reply:
         try:
@@ -256,7 +250,7 @@ class _Worker:
         return self._reply_with(task.run, task.number, batch, point)
 
     def _move(self, run: int, number: int, place: SlotPlace) -> None:
-        batch, point, before = self._too_large.pop((run, number))
+        batch, point = self._too_large.pop((run, number))
         self._memory.forget_writers()
         try:
             self._memory.begin(place)
@@ -265,17 +259,17 @@ class _Worker:
             reply = Reply(ReplyKind.ERROR, run, number, 0, pack_error(error))
         else:
             reply = self._reply_with(run, number, batch, point)
-        del batch
-        self._send(self._leave(before, reply))
+        self._send(reply)
 
-    def _leave(self, writer: SlotWriter, reply: Reply) -> Reply:
-        """Return the reply that leaves a slot to its batch: an error if somebody keeps parts of it and cannot."""
+    def _send_and_leave(self, reply: Reply) -> None:
+        """Send a reply and leave the slot: an error if somebody keeps parts of that and cannot."""
         try:
-            self._memory.leave(writer)
+            self._memory.leave(batch_stays=reply.kind is ReplyKind.TOO_LARGE)
         except SharedMemoryError as error:
             note_file_limit(error)
-            return reply._replace(kind=ReplyKind.ERROR, body=pack_error(error))
-        return reply
+            self._too_large.pop((reply.run, reply.number), None)
+            reply = reply._replace(kind=ReplyKind.ERROR, body=pack_error(error))
+        self._send(reply)
 
     def _make(self, task: Task) -> Batch:
         if task.run != self._run:
@@ -352,7 +346,7 @@ class _Worker:
             return Reply(ReplyKind.UNPICKLABLE, run, number, 0, pack_error(told))
         if writer.fits:
             return Reply(ReplyKind.BATCH, run, number, writer.needed_bytes, body, point)
-        self._too_large[run, number] = _TooLarge(batch, point, writer)
+        self._too_large[run, number] = _TooLarge(batch, point)
         return Reply(ReplyKind.TOO_LARGE, run, number, writer.needed_bytes, b"")
 
     def _warn(self, task: Task, text: str) -> None:
