@@ -32,15 +32,15 @@ import argparse
 import contextlib
 import json
 import multiprocessing
+import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from _cost import PeakMemory
 from _cut_off import told_of_signals
 from _facts import copy_bytes_per_second, run_facts, usable_cpus
-from _homes import Apart, Configuration, Here, Home
+from _homes import Anew, Apart, Configuration, Here, Home, StartMethod
 from _measurement import BenchmarkError, CannotRun, Keeping, Measurement, Run, Work
 from _table import print_table
 from _verdict import FIRST, PEAK, make_report
@@ -58,6 +58,9 @@ __all__ = [
 
 _MIN_RUNS = 5
 _HOPELESS = 2.0
+"""So many times the time of the quickest is not run again after the first run."""
+_HOPELESS_LATER = 1.3
+"""The same from the third process on."""
 
 
 class Benchmark:
@@ -97,11 +100,18 @@ class Benchmark:
         self._max_bytes_per_second = max_bytes_per_second
         self._configurations: list[Configuration] = []
         self._is_smoke = False
+        self._facts = run_facts()  # before any work changes the load of the machine
         parser = argparse.ArgumentParser(
             description=question, formatter_class=argparse.RawDescriptionHelpFormatter
         )
         parser.add_argument("--json", type=Path, help="write everything measured to this file")
         parser.add_argument("--runs", type=int, default=_MIN_RUNS, help="timed runs of each")
+        parser.add_argument(
+            "--processes",
+            type=int,
+            default=_MIN_RUNS,
+            help="processes of each that gets a new one for each of its runs",
+        )
         parser.add_argument("--smoke", action="store_true", help="one small run, no claims")
         parser.add_argument(
             "--only", help="only those whose name contains this, and their limits"
@@ -112,8 +122,10 @@ class Benchmark:
     def arguments(self) -> argparse.Namespace:
         """Return the parsed command line; `smoke` tells a script to make its data small."""
         arguments = self.parser.parse_args()
-        if arguments.runs < _MIN_RUNS and not arguments.smoke:
-            self.parser.error(f"--runs must be {_MIN_RUNS} or more, or use --smoke.")
+        if min(arguments.runs, arguments.processes) < _MIN_RUNS and not arguments.smoke:
+            self.parser.error(
+                f"--runs and --processes must be {_MIN_RUNS} or more, or use --smoke."
+            )
         return arguments
 
     def add(
@@ -126,6 +138,7 @@ class Benchmark:
         is_limit: bool = False,
         may_fail: bool = False,
         may_be_given_up: bool = False,
+        runs_in_process: int = 0,
         max_samples_per_second: float | None = None,
         **options: Any,
     ) -> None:
@@ -142,7 +155,11 @@ class Benchmark:
                 else; the others are given as shares of its rate.
             may_fail: A failure is a row of the table and not the end: for what is not ours.
             may_be_given_up: It is not run again where its first run takes over twice as long as the
-                quickest of its table but for its limit: for exhaustive searches.
+                quickest of its table but for its limit: for exhaustive searches. With a new process for
+                each run, it is not where the median of three or more takes 1.3 times as long.
+            runs_in_process: Make each run in a new process: prepare, warm up, run so many times
+                and take the middle one. For configurations that differ as much from one process to the next as
+                from each other; they have one process for all runs otherwise.
             max_samples_per_second: No true rate of this one can be higher.
             **options: Passed to `prepare`; picklable.
 
@@ -162,6 +179,7 @@ class Benchmark:
                 may_fail,
                 max_samples_per_second or self._max_samples_per_second,
                 may_be_given_up,
+                runs_in_process,
             )
         )
 
@@ -196,16 +214,17 @@ class Benchmark:
         if in_groups:
             baseline = FIRST
             chosen = [replace(one, table=one.group) for one in chosen]
-        facts = run_facts()  # before the work changes the load of the machine
         measurements: dict[str, list[Measurement]] = {}
         peaks: dict[str, int] = {}
         reasons: dict[str, str] = {}
-        num_runs = 1 if arguments.smoke else arguments.runs
         with _saving_if_cut_off(
-            arguments.json, {"question": self.question, **facts}, measurements
+            arguments.json, {"question": self.question, **self._facts}, measurements
         ):
             for table in dict.fromkeys(one.table for one in chosen):
                 members = [one for one in chosen if one.table == table]
+                is_anew = any(one.runs_in_process for one in members)
+                num_runs = arguments.processes if is_anew else arguments.runs
+                num_runs = 1 if arguments.smoke else num_runs
                 self._run_table(members, num_runs, measurements, peaks, reasons)
         report = make_report(
             chosen,
@@ -222,8 +241,10 @@ class Benchmark:
             print("smoke run: these numbers mean nothing.")
         if arguments.json:
             arguments.json.parent.mkdir(parents=True, exist_ok=True)
-            document = {"question": self.question, **facts, "smoke": arguments.smoke, **report}
-            arguments.json.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+            about = {"question": self.question, **self._facts, "smoke": arguments.smoke}
+            arguments.json.write_text(
+                json.dumps({**about, **report}, indent=1) + "\n", encoding="utf-8"
+            )
         return report
 
     def _run_table(
@@ -248,13 +269,14 @@ class Benchmark:
                         measurement = homes[one.name].measure()
                         self._check(one, measurement)
                         measurements[one.name].append(measurement)
-                if turn == 0 and num_runs > 1:
+                if turn < num_runs - 1:
                     reasons |= _given_up(members, measurements)
             for one in members:
                 if one.name in reasons:
                     continue
                 with _noting(one, reasons):
-                    peaks[one.name] = self._watch(homes[one.name])
+                    # For a smoke run, one was enough to show that it runs.
+                    peaks[one.name] = homes[one.name].peak_bytes(runs=not self._is_smoke)
         finally:
             for home in homes.values():
                 home.close()
@@ -272,22 +294,18 @@ class Benchmark:
                     homes[one.name] = self._open(one)
                 homes[one.name].wait()
                 if not self._is_smoke:
-                    homes[one.name].measure()
+                    homes[one.name].warm_up()
 
     def _open(self, configuration: Configuration) -> Home:
         if not self.isolate:
             return Here(configuration)
+        start_method: StartMethod = "spawn"
         if self._is_smoke or self._starts_quickly:
-            multiprocessing.set_forkserver_preload(["__main__", "fastloader"])
-            return Apart(configuration, "forkserver")
-        return Apart(configuration, "spawn")
-
-    def _watch(self, home: Home) -> int:
-        """Return the most memory that a run takes; runs that are watched are not timed."""
-        with PeakMemory(home.pid) as memory:
-            if not self._is_smoke:  # one run was enough to show that it runs
-                home.measure()
-        return memory.peak_bytes
+            # By the name of what imports all others; of the script itself older Pythons do not know where it is.
+            multiprocessing.set_forkserver_preload(["__main__", "fastloader.tuning"])
+            start_method = "forkserver"
+        is_anew = configuration.runs_in_process and not self._is_smoke
+        return (Anew if is_anew else Apart)(configuration, start_method)
 
     def _check(self, configuration: Configuration, measurement: Measurement) -> None:
         """Reject a rate that no machine could reach: the count or the clock is wrong.
@@ -314,20 +332,27 @@ def _given_up(
     members: Sequence[Configuration], measurements: Mapping[str, Sequence[Measurement]]
 ) -> dict[str, str]:
     """Return which are not worth another run, by their names, and why."""
+    num_runs = {one.name: len(measurements[one.name]) for one in members}
     seconds = {
-        one.name: measurements[one.name][0].wall_seconds
+        one.name: statistics.median(run.wall_seconds for run in measurements[one.name])
         for one in members
-        if measurements[one.name]
+        if num_runs[one.name]
     }
-    quickest = min(
-        (seconds[one.name] for one in members if one.name in seconds and not one.is_limit),
-        default=0.0,
-    )
+    most_runs = max(num_runs.values(), default=0)
+    running = [one for one in members if num_runs[one.name] == most_runs > 0]
+    quickest = min((seconds[one.name] for one in running if not one.is_limit), default=0.0)
     return {
         one.name: f"took {seconds[one.name] / quickest:.1f} times as long as the quickest"
-        for one in members
-        if one.may_be_given_up and seconds.get(one.name, 0.0) > _HOPELESS * quickest
+        for one in running
+        if one.may_be_given_up and seconds[one.name] > _hopeless(one, most_runs) * quickest
     }
+
+
+def _hopeless(one: Configuration, num_runs: int) -> float:
+    """Return how many times the time of the quickest is too much after so many runs."""
+    if num_runs == 1:
+        return _HOPELESS
+    return _HOPELESS_LATER if one.runs_in_process and num_runs > 2 else float("inf")
 
 
 @contextlib.contextmanager

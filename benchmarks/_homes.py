@@ -1,17 +1,21 @@
-"""Where a configuration lives while it is measured: here, or in a process of its own."""
+"""Where a configuration lives while it is measured: here, in a process of its own, or in several."""
 
 import contextlib
 import multiprocessing
 import os
 import traceback
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
+from _cost import PeakMemory
 from _measurement import BenchmarkError, CannotRun, Measurement, Run, measure
 
-__all__ = ["Apart", "Configuration", "Here", "Home"]
+__all__ = ["Anew", "Apart", "Configuration", "Here", "Home", "StartMethod"]
+
+StartMethod = Literal["spawn", "forkserver"]
 
 _LONGEST_RUN_SECONDS = 600.0
 
@@ -31,15 +35,40 @@ class Configuration:
     may_fail: bool
     max_samples_per_second: float | None
     may_be_given_up: bool = False
-    """It is not run again where its first run takes far longer than the quickest one."""
+    """It is not run again where it takes far longer than the quickest one."""
+    runs_in_process: int = 0
+    """If not 0, each measurement is the middle one of so many runs in a process of its own."""
 
 
-class Here:
+class Home(ABC):
+    """Runs a configuration when asked."""
+
+    @abstractmethod
+    def wait(self) -> None:
+        """Wait until it is prepared."""
+
+    @abstractmethod
+    def measure(self) -> Measurement:
+        """Run it once."""
+
+    @abstractmethod
+    def peak_bytes(self, *, runs: bool) -> int:
+        """Return the most memory that a run takes, or what is taken now if it is not to run."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of what it holds."""
+
+    def warm_up(self) -> None:
+        """Run it once without a clock."""
+        self.measure()
+
+
+class Here(Home):
     """A configuration that runs in the process of the benchmark."""
 
     def __init__(self, configuration: Configuration) -> None:
         """Keep it."""
-        self.pid = os.getpid()
         self._configuration = configuration
         self._run: Run | None = None
 
@@ -52,17 +81,19 @@ class Here:
         assert self._run is not None
         return measure(self._run)
 
+    def peak_bytes(self, *, runs: bool) -> int:
+        """Return the most memory that one more run takes."""
+        return _peak_bytes(self, os.getpid(), runs=runs)
+
     def close(self) -> None:
         """Let go of what it holds."""
         self._run = None
 
 
-class Apart:
+class Apart(Home):
     """A configuration that runs in a process of its own, idle until asked."""
 
-    def __init__(
-        self, configuration: Configuration, start_method: Literal["spawn", "forkserver"]
-    ) -> None:
+    def __init__(self, configuration: Configuration, start_method: StartMethod) -> None:
         """Start the process, which prepares the configuration."""
         context: Any = multiprocessing.get_context(start_method)
         theirs: Connection
@@ -74,7 +105,6 @@ class Apart:
         self._process = context.Process(target=_serve, args=(theirs, configuration, method))
         self._process.start()
         theirs.close()
-        self.pid = self._process.pid or 0
 
     def wait(self) -> None:
         """Wait until it is prepared.
@@ -116,6 +146,10 @@ class Apart:
         assert isinstance(measurement, Measurement)
         return measurement
 
+    def peak_bytes(self, *, runs: bool) -> int:
+        """Return the most memory that one more run takes."""
+        return _peak_bytes(self, self._process.pid or 0, runs=runs)
+
     def close(self) -> None:
         """End the process; one that does not end by itself is killed."""
         self._connection.close()
@@ -125,7 +159,50 @@ class Apart:
             self._process.join()
 
 
-Home: TypeAlias = Here | Apart
+class Anew(Home):
+    """A configuration that gets a new process for each measurement, so that none is idle.
+
+    Where the pages of a process happen to lie decides as much as settings do, if memory is what
+    limits them.
+    """
+
+    def __init__(self, configuration: Configuration, start_method: StartMethod) -> None:
+        """Start nothing yet."""
+        self._configuration = configuration
+        self._start_method: StartMethod = start_method
+        self._peak_bytes = 0
+
+    def wait(self) -> None:
+        """Do nothing: each process is prepared when it is measured."""
+
+    def warm_up(self) -> None:
+        """Do nothing, for the same reason."""
+
+    def measure(self) -> Measurement:
+        """Run it several times in a new process; return the run of median wall time."""
+        home = Apart(self._configuration, self._start_method)
+        try:
+            home.wait()
+            home.warm_up()
+            runs = [home.measure() for _ in range(self._configuration.runs_in_process)]
+            self._peak_bytes = self._peak_bytes or home.peak_bytes(runs=True)
+        finally:
+            home.close()
+        return sorted(runs, key=lambda one: one.wall_seconds)[len(runs) // 2]
+
+    def peak_bytes(self, *, runs: bool) -> int:  # noqa: ARG002
+        """Return the most memory that a run of the first process took."""
+        return self._peak_bytes
+
+    def close(self) -> None:
+        """Do nothing: no process is left."""
+
+
+def _peak_bytes(home: Home, pid: int, *, runs: bool) -> int:
+    with PeakMemory(pid) as memory:  # nobody times a run that is watched
+        if runs:
+            home.measure()
+    return memory.peak_bytes
 
 
 def _serve(connection: Connection, configuration: Configuration, start_method: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from _homes import Configuration
 from _measurement import BenchmarkError, Measurement, Summary
 
-__all__ = ["FIRST", "PEAK", "make_report", "why_missing"]
+__all__ = ["FIRST", "PEAK", "make_report", "ratios_to_fastest", "why_missing"]
 
 FIRST = "the first of each table"
 """A baseline: whatever was added first to a table."""
@@ -73,12 +73,12 @@ def make_report(
         rivals = _rivals(members, baseline)
         if rivals:
             baselines[table] = _fastest(rivals, compared)
-            runs = rivals[baselines[table]]["runs"]
-            if is_chosen_apart and len(runs) > 1:
-                runs = [_run_of_fastest(rivals, compared, n) for n in range(len(runs))]
         for name, result in members.items():
-            if rivals:
-                ratios = _ratios(result["runs"], runs, compared)
+            if rivals and is_chosen_apart:
+                ratios = ratios_to_fastest(result, rivals, compared)
+                result["times_baseline"] = asdict(Summary.of(ratios))
+            elif rivals:
+                ratios = _ratios(result["runs"], rivals[baselines[table]]["runs"], compared)
                 result["times_baseline"] = asdict(Summary.of(ratios))
             _share_limit(name, result, members, compared, is_trusted=is_trusted)
     named = baselines.get("") if len(tables) == 1 else baseline if baselines else None
@@ -124,10 +124,26 @@ def _fastest(rivals: Mapping[str, Any], compared: str, without: int | None = Non
     return max(rivals, key=speed)
 
 
-def _run_of_fastest(rivals: Mapping[str, Any], compared: str, number: int) -> Any:
-    """Return the run in a round of the one that was the fastest in all others."""
-    chosen = _fastest(rivals, compared, number)
-    return rivals[chosen]["runs"][number]
+def ratios_to_fastest(
+    result: Mapping[str, Any], rivals: Mapping[str, Any], compared: str
+) -> list[float]:
+    """Compare each run with that of the rival which is the fastest in all other rounds.
+
+    The quickest of many in a round is partly the luckiest: chosen by the runs that it is compared
+    in, it looks better than it is.
+
+    Args:
+        result: What is compared; one or more runs.
+        rivals: Results by name, of as many runs.
+        compared: Quantity by which they are.
+
+    Returns:
+        A ratio for each round; over 1 where `result` is the better one.
+    """
+    num_runs = len(result["runs"])
+    chosen = [_fastest(rivals, compared, n if num_runs > 1 else None) for n in range(num_runs)]
+    others = [rivals[name]["runs"][n] for n, name in enumerate(chosen)]
+    return _ratios(result["runs"], others, compared)
 
 
 def _ratios(

@@ -5,21 +5,27 @@ Question: seconds of an epoch with automatic settings, and with those that `tune
     deeper prefetching, on six kinds of work; and of the first epoch over 1,000 cheap samples, loader
     made anew.
 Held fixed: dataset, order, batch size; workers live on between epochs, but for the first epoch.
-Baseline: the fastest of the fixed settings, found by trying all of them in the same turns; that of a
-    turn is the one that was the fastest in all others, as the fastest of many in a turn is partly the
+Baseline: the fastest of the fixed settings, found by trying all of them in the same rounds; that of a
+    round is the one that was the fastest in all others, as the fastest of many in a round is partly the
     luckiest. For the first epoch, stock's default, which has no workers.
-Method: tune, the making of loaders and 5 s of epochs in which automatic workers are taken on are
-    preparation; a run is one epoch, in the order of the dataset, since shuffled epochs of uneven
-    samples differ. Fixed settings that take over twice as long as the fastest in the first turn are not
-    run again. It prints the share of the best fixed number of processes, with nothing else
-    changed, too: automatic settings choose no more than that number.
+Method: equal settings differ by up to a quarter from one process to the next where memory is the limit,
+    by where the pages of their buffers happen to lie. So each configuration gets a new process in each
+    round, one at a time, and what counts is the middle one of three epochs there, after one that does not; ratios
+    are medians over the rounds, and their quartiles tell how far processes differ. An epoch is in the
+    order of the dataset, since shuffled epochs of uneven samples differ. tune is asked once, before. The making
+    of loaders, and 3 s of epochs in which automatic workers are taken on, are preparation. Fixed
+    settings that take over twice as long as the fastest in the first round, or 1.3 times as long by
+    the median of three rounds or more, are not run again: none of them is the best. It prints
+    the share of the best fixed number of processes, with nothing else changed, too: automatic
+    settings choose no more than that number. Loaders of a first epoch are made over and over in one
+    process each, by turns.
 Limit: the samples, read by as many processes as there are cores, or 32 where they wait, and dropped
     where they are, rows of tensors gathered into memory that exists: nothing travels. For the first epoch, by this process alone.
 Result: `x baseline` of at least 0.9 means within 10 % of the best, 1 or more no later than stock.
 Losing cases: the first epoch of cheap samples, if it has few batches: a loader is made and asked for its
     first batch in 0.2 ms, 0.7 where the caches of the processor are cold, in which stock's takes 0.03 and 0.2,
     and makes each batch some 10 us sooner; what is left to do is to run less code before the first batch.
-Command: python benchmarks/bench_reference_workloads.py --runs 15 --json reference_workloads.json
+Command: python benchmarks/bench_reference_workloads.py --processes 7 --runs 41 --json reference_workloads.json
 """
 
 import multiprocessing
@@ -35,11 +41,13 @@ from torch.utils.data import DataLoader, TensorDataset
 from _facts import usable_cpus
 from _harness import Benchmark, Run, Work
 from _passes import count, pass_over
+from _verdict import ratios_to_fastest
 from _workloads import WORKLOADS, CheapItems
-from fastloader import FastLoader
-from fastloader.tuning import measure_settings
+from fastloader import FastLoader, LoaderSettings
+from fastloader.tuning import TuningReport, measure_settings
 
-SETTLING_SECONDS = 5.0
+SETTLING_SECONDS = 3.0
+EPOCHS_OF_A_PROCESS = 3
 
 
 def fixed_settings(most: int) -> dict[str, dict[str, Any]]:
@@ -93,17 +101,20 @@ def automatic(workload: str, scale: float) -> Run:
     return pass_over(loader.__iter__)
 
 
-def tuned(workload: str, scale: float, budget_seconds: float) -> Run:
-    """Read epochs with the settings that tune finds."""
+def tune(workload: str, scale: float, budget_seconds: float) -> TuningReport:
+    """Let tune find the settings of a workload."""
     given = load(workload, scale)
-    report = measure_settings(
+    return measure_settings(
         given["dataset"],
         batch_sampler=given["batch_sampler"],
         budget_seconds=budget_seconds,
         save=False,
     )
-    print(f"{workload}: tune found {report.best.candidate.label()}", flush=True)
-    return pass_over(FastLoader(**given, settings=report.settings).__iter__)
+
+
+def tuned(workload: str, scale: float, settings: LoaderSettings) -> Run:
+    """Read epochs with the settings that tune has found."""
+    return pass_over(FastLoader(**load(workload, scale), settings=settings).__iter__)
 
 
 def first_epoch(loader: str, num_samples: int) -> Run:
@@ -183,18 +194,20 @@ def print_share_of_best_count(workload: str, results: dict[str, Any]) -> None:
         workload: Its name.
         results: Of all configurations, from the report.
     """
-    seconds = {
-        name.removeprefix(f"{workload}: "): [run["wall_seconds"] for run in result["runs"]]
+    ran = {
+        name.removeprefix(f"{workload}: "): result
         for name, result in results.items()
         if result["table"] == workload and "runs" in result
     }
-    counts = [name for name in seconds if name.endswith(("no workers", " processes"))]
-    if not counts or "automatic" not in seconds:
+    counts = {
+        name: result
+        for name, result in ran.items()
+        if name.endswith(("no workers", " processes"))
+    }
+    if not counts or "automatic" not in ran:
         return  # left out by --only
-    best = min(counts, key=lambda name: median(seconds[name]))
-    ours = seconds["automatic"]
-    share = median(theirs / own for theirs, own in zip(seconds[best], ours, strict=True))
-    print(f"{workload}: automatic is {share:.2f} of the best number of processes ({best})")
+    ratios = ratios_to_fastest(ran["automatic"], counts, "wall_seconds")
+    print(f"{workload}: automatic is {median(ratios):.2f} of the best number of processes")
 
 
 def main() -> None:
@@ -206,11 +219,18 @@ def main() -> None:
     scale = 0.1 if is_smoke else 1.0
     workloads = ["cheap items"] if is_smoke else arguments.workloads
     for workload in workloads:
-        options: dict[str, Any] = {"table": workload, "workload": workload, "scale": scale}
-        # First, while there is memory for as many workers as they may want.
-        benchmark.add(
-            f"{workload}: tuned", tuned, budget_seconds=0.5 if is_smoke else 30.0, **options
-        )
+        options: dict[str, Any] = {
+            "table": workload,
+            "workload": workload,
+            "scale": scale,
+            "runs_in_process": EPOCHS_OF_A_PROCESS,
+        }
+        if arguments.only is None or arguments.only in f"{workload}: tuned":
+            found = tune(workload, scale, budget_seconds=0.5 if is_smoke else 30.0)
+            label = found.best.candidate.label()
+            benchmark.add(
+                f"{workload}: tuned: {label}", tuned, settings=found.settings, **options
+            )
         benchmark.add(f"{workload}: automatic", automatic, **options)
         settings = fixed_settings(WORKLOADS[workload].most_workers)
         for name, given in list(settings.items())[: 2 if is_smoke else None]:

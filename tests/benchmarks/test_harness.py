@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+from typing import ClassVar
 
 import pytest
 
@@ -104,3 +105,82 @@ def test_a_loader_that_is_left_out_is_a_row_with_its_reason(monkeypatch, capsys)
 
     assert report["results"]["SPDL, threads"]["cannot_run"] == "takes a week"
     assert "cannot run: takes a week" in capsys.readouterr().out
+
+
+class Process:
+    """In place of a process: its runs take longer and longer, and it notes what becomes of it."""
+
+    opened: ClassVar[list] = []
+
+    def __init__(self, configuration, start_method):
+        self.seconds = configuration.options["seconds"] * configuration.options["steps"].pop(0)
+        self.num_runs = 0
+        self.is_closed = False
+        assert all(other.is_closed for other in self.opened)
+        self.opened.append(self)
+
+    def wait(self):
+        pass
+
+    def warm_up(self):
+        self.measure()
+
+    def measure(self):
+        self.num_runs += 1
+        return Measurement(self.seconds * self.num_runs, 1.0, 0, Work(samples=1))
+
+    def peak_bytes(self, *, runs):
+        return 7
+
+    def close(self):
+        self.is_closed = True
+
+
+def add_anew(benchmark, name, seconds, steps=None, **given):
+    steps = [1.0] * 9 if steps is None else steps
+    benchmark.add(
+        name, run_of, seconds=seconds, steps=steps, runs_in_process=3, max_samples_per_second=9,
+        **given,
+    )  # fmt: skip
+
+
+def test_each_measurement_may_be_the_middle_run_of_a_new_process(monkeypatch, capsys):
+    monkeypatch.setattr(_homes, "Apart", Process)
+    monkeypatch.setattr("sys.argv", ["bench", "--runs", "9", "--processes", "5"])
+    monkeypatch.setattr(Process, "opened", [])
+    benchmark = Benchmark("Which?")
+    add_anew(benchmark, "a", 1.0, [1.0, 2.0, 3.0, 4.0, 5.0])
+    add_anew(benchmark, "b", 1.0)
+
+    results = benchmark.main()["results"]
+
+    # The first run of a process takes 1 s, and is none that counts.
+    assert [run["wall_seconds"] for run in results["a"]["runs"]] == [3.0, 6.0, 9.0, 12.0, 15.0]
+    assert results["a"]["peak_memory_bytes"] == 7
+    assert len(Process.opened) == 10
+    assert all(process.is_closed for process in Process.opened)
+    capsys.readouterr()
+
+
+def test_with_new_processes_more_is_given_up_once_three_have_told(monkeypatch, capsys):
+    monkeypatch.setattr(_homes, "Apart", Process)
+    monkeypatch.setattr("sys.argv", ["bench", "--processes", "6"])
+    monkeypatch.setattr(Process, "opened", [])
+    benchmark = Benchmark("Which?")
+    add_anew(benchmark, "quick", 1.0)
+    add_anew(benchmark, "slow", 1.5)
+    tried = {
+        "hopeless": (2.5, [1.0] * 6),
+        "slow, given up": (1.5, [1.0] * 6),
+        "slow at first": (1.2, [1.6, 1.0, 1.0, 1.0, 1.0, 1.0]),
+    }
+    for name, (seconds, steps) in tried.items():
+        add_anew(benchmark, name, seconds, steps, may_be_given_up=True)
+
+    results = benchmark.main(baseline="quick")["results"]
+
+    assert [len(steps) for _, steps in tried.values()] == [5, 3, 0]
+    assert [len(one.get("runs", ())) for one in results.values()] == [6, 6, 0, 0, 6]
+    told = why_missing(results["slow, given up"])
+    assert told == "given up: took 1.5 times as long as the quickest"
+    capsys.readouterr()
