@@ -25,7 +25,7 @@ def compiled():
     return module
 
 
-@pytest.mark.parametrize("row_bytes", [64, 128, 4096, 65_600])
+@pytest.mark.parametrize("row_bytes", [64, 128, 192, 256, 320, 576, 4096, 65_600])
 @pytest.mark.parametrize("shift", [0, 1, 7, 16, 33])
 @pytest.mark.parametrize("num_threads", [1, 2, 7])
 def test_rows_arrive_one_after_the_other_from_any_address(
