@@ -154,3 +154,11 @@ def unpinned(monkeypatch: pytest.MonkeyPatch) -> None:
             return torch.empty(*shape, dtype=dtype)
 
     monkeypatch.setattr("fastloader.sampling._uploaded.torch", Torch())
+
+
+@pytest.fixture
+def resident_here(unpinned: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the CPU be the device on which data may reside: a loader knows it by no name."""
+    monkeypatch.setattr(
+        "fastloader.epochs._epoch.device_of", lambda _loader: torch.device("cpu")
+    )

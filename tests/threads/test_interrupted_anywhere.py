@@ -15,7 +15,7 @@ from tests.engine.test_placed_run import Moving
 from tests.resume.datasets import Numbers
 
 LENGTH = 24
-INTERRUPTED = 4  # call for a batch, of twelve
+INTERRUPTED = 4  # calls for batches, of twelve, before the one
 OURS = ("/fastloader/", "/threading.py", "/concurrent/futures/", "/selectors.py")
 
 
@@ -45,6 +45,16 @@ def placed(place):
     return loader
 
 
+def resident(**options):
+    loader = FastLoader(
+        TensorDataset(torch.arange(LENGTH)), 2, num_workers=0, resident="device", **options
+    )
+    next(
+        iter(loader)
+    )  # tells how large batches are, of which it makes as many at once as it may
+    return loader
+
+
 LOADERS = {
     "here": lambda: FastLoader(Numbers(LENGTH), 2, num_workers=0),
     "here, transformed": lambda: FastLoader(
@@ -56,12 +66,24 @@ LOADERS = {
     "here, stream of single samples": lambda: FastLoader(Stream(), None, num_workers=0),
     "tensors": lambda: FastLoader(TensorDataset(torch.arange(LENGTH)), 2, num_workers=0),
     "tensors, by a thread": lambda: placed(Place.AHEAD),
+    "resident, gathered": resident,
+    "resident, cut": resident,
+    "resident, ready": resident,
+    "resident, transformed": lambda: resident(device_transform=lambda batch: batch),
     "automatic": lambda: FastLoader(Numbers(LENGTH), 2),
     "threads": lambda: FastLoader(Numbers(LENGTH), 2, num_workers=2, workers="threads"),
     "processes, own sampler": lambda: FastLoader(
         Numbers(LENGTH), 2, num_workers=2, sampler=Order()
     ),
 }
+
+
+FIRST_OF = {
+    "resident, gathered": "fastloader.engine._merged.MOST_MERGED",
+    "resident, transformed": "fastloader.engine._merged.MOST_MERGED",
+    "resident, cut": "fastloader.stages._cut._CUT_AT_ONCE",
+}
+"""How many batches are made at once, so that the one whose call is interrupted is the first of others."""
 
 
 @functools.cache
@@ -125,14 +147,18 @@ def read_interrupted(loader, number):
 @pytest.mark.multiprocess
 @pytest.mark.skipif(sys.gettrace() is not None, reason="something else traces")
 @pytest.mark.parametrize("name", LOADERS)
-def test_an_interrupt_anywhere_in_a_call_for_a_batch_loses_none(name):
+def test_an_interrupt_anywhere_in_a_call_for_a_batch_loses_none(name, request, monkeypatch):
+    if name.startswith("resident"):
+        request.getfixturevalue("resident_here")
+    if name in FIRST_OF:
+        monkeypatch.setattr(FIRST_OF[name], INTERRUPTED)
     loader, number, was_interrupted = LOADERS[name](), 0, True
     while was_interrupted:
         number += 1
         read, was_interrupted = read_interrupted(loader, number)
 
         assert read == list(range(LENGTH)), number
-    assert number > 30
+    assert number > (3 if name == "resident, ready" else 30)
 
 
 def test_a_generator_that_was_interrupted_is_no_end_of_the_data():

@@ -18,6 +18,7 @@ from fastloader.sampling._uploaded import UploadedOrder, join_uploaded
 from fastloader.streams._on_demand import OnDemand
 from fastloader.streams._queue_state import QueueState
 from fastloader.tensors._rows import Merged, count_bytes, has_rows
+from fastloader.threads._held_interrupts import held_interrupts
 from fastloader.typing import Batch
 
 __all__ = [
@@ -127,6 +128,7 @@ class MergedRun(OnDemand):
             StopIteration: At the end of the pass.
         """
         while True:
+            held_interrupts.hold()  # until they are made: what was drawn is in no other place
             wanted: Sequence[Drawn]
             if self._single:
                 wanted = [self._single.popleft()]

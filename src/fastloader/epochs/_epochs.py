@@ -118,6 +118,7 @@ class Epochs:
         if self._loaded is not None:
             return self._loaded
         if self._position is not None:
+            self._position.catch_up()
             return save_position(loader, self._position)
         return fresh_state(loader, self._next)
 

@@ -179,6 +179,7 @@ class LoaderIterator(BaseIterator):
         fresh = renew(self.close)
         if fresh is not None:
             own = {"_renew": None, "_taking": self._taking, "_given": self._given}
+            self.__class__ = fresh.__class__
             self.__dict__.update(fresh.__dict__, **own)  # the last two are in use just now
             fresh.__dict__["_is_closed"] = True  # its stream is ours now
 

@@ -10,6 +10,7 @@ import torch
 from fastloader._torch_internals import index_sampler, reported_length
 from fastloader.engine import Deliveries, FetchPlan, RunCounters
 from fastloader.epochs._epochs import BegunEpoch
+from fastloader.epochs._hand import HandIterator
 from fastloader.epochs._iterator import LoaderIterator
 from fastloader.epochs._sample_counts import (
     regular_batch_size,
@@ -17,7 +18,8 @@ from fastloader.epochs._sample_counts import (
     source_counter,
 )
 from fastloader.sampling._drawn import DrawnBatches
-from fastloader.stages import BatchStream, CopySeconds
+from fastloader.stages import BatchStream, CopySeconds, ResidentStream
+from fastloader.threads._interpreter_lock import has_interpreter_lock
 
 __all__ = ["Opening"]
 
@@ -48,7 +50,11 @@ class Opening(NamedTuple):
         """Return the iterator over a stream of the epoch's batches."""
         loader, begun = self.loader, self.begun
         batch_size = regular_batch_size(loader)
-        return LoaderIterator(
+        is_plain = batch_size is not None and loader.device_transform is None
+        kind: Any = LoaderIterator
+        if is_plain and isinstance(stream, ResidentStream) and has_interpreter_lock():
+            kind = HandIterator
+        iterator: LoaderIterator = kind(
             stream,
             dataset=loader.dataset,
             index_sampler=index_sampler(loader),
@@ -74,6 +80,7 @@ class Opening(NamedTuple):
             if begun.may_be_overtaken
             else None,
         )
+        return iterator
 
 
 def _renewed(

@@ -2,7 +2,7 @@
 
 import pickle
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sized
+from collections.abc import Callable, Mapping, Sized
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +26,12 @@ class EpochPosition(ABC):
         self.start = start
         self.num_batches = num_batches
         self.is_finished = False
+        self.catch_up: Callable[[], None] = _nothing
+        """Notes what the consumer has got since; to be called before anybody reads the place."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        self.catch_up()
+        return {**self.__dict__, "catch_up": _nothing}
 
     @abstractmethod
     def advance(self, delivery: Delivery) -> None:
@@ -172,3 +178,7 @@ class StreamPosition(EpochPosition):
         """Return where each worker is that has made a batch."""
         told = {worker: unpack_point(point) for worker, point in self._packed.items()}
         return {**self._points, **told}
+
+
+def _nothing() -> None:
+    """Do what there is to do where each batch is noted at once."""

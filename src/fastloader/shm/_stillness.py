@@ -10,6 +10,7 @@ from types import FrameType
 
 from fastloader.machine._address_space import read_spans
 from fastloader.shm._mapping_over import Call
+from fastloader.threads._interpreter_lock import has_interpreter_lock
 
 __all__ = ["call_undisturbed", "find_hidden_writer"]
 
@@ -72,7 +73,7 @@ def call_undisturbed(*calls: Call) -> bool:
         False without any call where another thread does anything but wait, or Python has no
         lock that all threads share.
     """
-    if not getattr(sys, "_is_gil_enabled", lambda: True)():
+    if not has_interpreter_lock():
         return False
     frames = sys._current_frames()  # noqa: SLF001 - documented
     try:

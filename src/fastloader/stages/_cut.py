@@ -1,11 +1,14 @@
 """Cuts batches that were made and copied together into single ones."""
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import islice
+from operator import length_hint
 
 from fastloader.stages._stream import BatchStream
 from fastloader.streams._queue_state import QueueState
 from fastloader.tensors._rows import Merged, cut_rows
+from fastloader.threads._held_interrupts import held_interrupts
 from fastloader.typing import Batch
 
 __all__ = ["CutStream"]
@@ -28,44 +31,49 @@ class CutStream:
         self._is_told = True
         self._pieces: deque[Merged] = deque()
         """Of merged batches, not cut yet."""
-        self._ready: deque[Batch] = deque()
+        self.ready: Iterator[Batch] = iter(())
+        """Of a sequence: the next batches, to be taken by whoever asks for them."""
 
     def __next__(self) -> Batch:
         """Return the next batch; StopIteration at the end."""
-        if not self._ready:
-            if not self._pieces:
-                self._divide(next(self._source))
-                self._is_told = self._go_on is None
-            self._cut()
+        if not length_hint(self.ready):
+            self._refill()
         elif not self._is_told:
             self._is_told = True
             self._go_on()  # type: ignore[misc]  # told where there is nobody to tell
-        return self._ready.popleft()
+        held_interrupts.hold()
+        return next(self.ready)
 
     def next_if_ready(self) -> list[Batch]:
         """Return the next batch in a list if it is there."""
-        if not self._ready:
+        if not length_hint(self.ready):
             if not self._pieces:
                 for merged in self._source.next_if_ready():
                     self._divide(merged)
             if self._pieces:
                 self._cut()
-        return [self._ready.popleft()] if self._ready else []
+        return list(islice(self.ready, 1))
 
     def queue(self) -> QueueState:
         """Return what is under way; safe in any thread."""
         pieces = tuple(self._pieces)
         state = self._source.queue()
-        count = len(self._ready) + sum(len(piece.lengths) for piece in pieces)
+        count = length_hint(self.ready) + sum(len(piece.lengths) for piece in pieces)
         return state._replace(
             num_asked=state.num_asked + count, num_ready=state.num_ready + count
         )
 
     def close(self) -> None:
         """Cancel what is under way."""
-        self._ready.clear()
+        self.ready = iter(())
         self._pieces.clear()
         self._source.close()
+
+    def _refill(self) -> None:
+        if not self._pieces:
+            self._divide(next(self._source))
+            self._is_told = self._go_on is None
+        self._cut()
 
     def _divide(self, merged: Merged) -> None:
         """Take merged batches, to be cut by and by."""
@@ -78,8 +86,6 @@ class CutStream:
         self._pieces.extend(map(Merged, pieces, parts))
 
     def _cut(self) -> None:
+        held_interrupts.hold()
         batch, lengths = self._pieces.popleft()
-        if len(lengths) == 1:
-            self._ready.append(batch)
-        else:
-            self._ready.extend(cut_rows(batch, lengths.tolist()))
+        self.ready = iter([batch] if len(lengths) == 1 else cut_rows(batch, lengths.tolist()))

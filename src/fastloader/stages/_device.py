@@ -16,6 +16,7 @@ from fastloader.stages._stream import BatchStream, LostBatchError
 from fastloader.stages._tree import map_tensors, move_tensors
 from fastloader.stages._waited_copies import WaitedCopies, has_streams
 from fastloader.streams._queue_state import QueueState
+from fastloader.threads._held_interrupts import held_interrupts
 from fastloader.threads._standby import Standby
 from fastloader.typing import Batch
 
@@ -219,6 +220,7 @@ class CopyStream:
             self._ahead.append(error)
 
     def _take(self) -> Copy:
+        held_interrupts.hold()
         copy = self._ahead.popleft()
         if isinstance(copy, Exception):
             raise copy
@@ -291,6 +293,7 @@ class ArrivalStream:
             self._in_hand.append(next(self._source))
         batch = self._hand_over(self._in_hand[0])
         self._go_on()
+        held_interrupts.hold()
         self._in_hand.clear()
         return batch
 

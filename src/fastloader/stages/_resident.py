@@ -1,5 +1,7 @@
 """Batches that are gathered on a device, handed to whatever stream computes with them."""
 
+from copy import copy
+from operator import length_hint
 from typing import Any
 
 import torch
@@ -31,20 +33,39 @@ class ResidentStream(OnDemand, CutStream):
         super().__init__(source)
         self._device = device
         self._module: Any = torch.get_device_module(device)
-        self._tell_stream = stream_teller(device)
-        self._told: Any = None
+        self.tell_stream = stream_teller(device)
+        """Tells which stream is current, to be compared with `told`."""
+        self.told: Any = None
+        """The stream that may use what is in `ready`."""
         self._made_on: Any = None
 
     def __next__(self) -> Batch:
         """Return the next batch; StopIteration at the end."""
-        batch = self._ready.popleft() if self._ready else super().__next__()
-        if self._tell_stream() != self._told:
+        self.fill()
+        return super().__next__()
+
+    def fill(self) -> list[Batch]:
+        """Have batches lie in `ready` that the current stream may use.
+
+        Returns:
+            The first of them, if there were none before.
+
+        Raises:
+            StopIteration: At the end.
+        """
+        is_empty = not length_hint(self.ready)
+        if is_empty:
+            self._refill()
+        first = next(copy(self.ready))  # which stays there
+        if (told := self.tell_stream()) != self.told:
             current = self._module.current_stream(self._device)
             current.wait_stream(self._made_on)
-            map_tensors(batch, lambda tensor: recorded(tensor, current))
-        return batch
+            # The others lie in the same memory.
+            map_tensors(first, lambda tensor: recorded(tensor, current))
+            self.told = told
+        return [first] if is_empty else []
 
     def _divide(self, merged: Merged) -> None:
-        self._told = self._tell_stream()
+        self.told = self.tell_stream()
         self._made_on = self._module.current_stream(self._device)
         super()._divide(merged)

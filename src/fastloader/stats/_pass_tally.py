@@ -71,6 +71,8 @@ class PassTally:
         """In a batch: as many as in the first. Batches with others are told by `note_unusual`."""
         self.next_look = AT_ONCE
         """By `time.perf_counter`; `look` is called for the first batch that comes later."""
+        self.catch_up: Callable[[], None] = lambda: None
+        """Adds to `waits` those of batches that somebody took without a note; replaced by who hands them out."""
         self._copy_seconds = copy_seconds
         self._sources = sources
         self.queue = queue
@@ -133,7 +135,7 @@ class PassTally:
         """
         with self._lock:
             number = self._num_folded + len(self.waits)
-            if number == self._last_warm_up:
+            if self._steady_began is None and number >= self._last_warm_up:
                 self._steady_began = self.last_ended
                 self._num_unsteady_samples = self._samples_in(number)
         if self._num_to_measure:
@@ -167,6 +169,8 @@ class PassTally:
         What is noted is summed up when somebody asks: short passes would feel it at their end. No
         lock is taken: iterators that are garbage end wherever the collector begins to run.
         """
+        self.catch_up()
+        self.catch_up = lambda: None
         self.queue = QueueState
         self._unusual_samples, self._last_indices = self._count_unusual(), None
         if self._counters is not None:
@@ -182,6 +186,7 @@ class PassTally:
 
     def forget(self) -> None:
         """Count from zero from now on."""
+        self.catch_up()
         self._fold()
         with self._lock:
             num_samples = self._samples_in(self._num_folded)
@@ -196,6 +201,7 @@ class PassTally:
 
     def totals(self) -> Totals:
         """Return the sums up to now; a copy."""
+        self.catch_up()
         self._fold()
         totals = Totals()
         with self._lock:

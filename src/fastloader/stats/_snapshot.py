@@ -89,7 +89,7 @@ class StatsSnapshot:
     next_p50_seconds: float | None
     next_p95_seconds: float | None
     next_p99_seconds: float | None
-    """Times in ``next``, right to 2 %."""
+    """Times in ``next``, right to 2 %; nothing for batches of data on a device that lie there ready."""
     next_max_seconds: float | None
     next_mean_seconds: float | None
     batches_per_second: float | None
