@@ -100,8 +100,11 @@ class MissingExtraError(FastLoaderError, ImportError):
     """An optional package is needed; the message has the install command."""
 
 
-class UnpicklableError(FastLoaderError, TypeError):
-    """An object must travel to or from a worker and cannot; the message names where it is."""
+class UnpicklableError(FastLoaderError, TypeError, RuntimeError):
+    """An object must travel to or from a worker and cannot; the message names where it is.
+
+    Also a `RuntimeError`, as torch raises for tensors that need gradients.
+    """
 
 
 class SharedMemoryError(FastLoaderError, RuntimeError):

@@ -132,7 +132,7 @@ class _TensorCollate:
             or first.is_quantized
             or first.requires_grad
         ):
-            return self._stock(batch, collate_fn_map=collate_fn_map)
+            return self._collate_others(batch, collate_fn_map)
         if self._is_small(first, len(batch)):
             return torch.stack(batch)  # type: ignore[arg-type]  # as torch does it
         try:
@@ -141,6 +141,13 @@ class _TensorCollate:
         except (AttributeError, RuntimeError, TypeError):
             # Shapes or kinds differ, or some are differentiable: an error, or a batch, of torch's.
             pass
+        return self._collate_others(batch, collate_fn_map)
+
+    def _collate_others(
+        self, batch: Sequence[torch.Tensor], collate_fn_map: CollateMap | None
+    ) -> Any:
+        if any(map(_cannot_be_out, batch)):
+            return torch.stack(list(batch))  # as torch does outside of workers
         return self._stock(batch, collate_fn_map=collate_fn_map)
 
     def _stack(self, batch: Sequence[torch.Tensor]) -> torch.Tensor:
@@ -163,6 +170,16 @@ class _TensorCollate:
 
 _DTYPE = attrgetter("dtype")
 _SHAPE = attrgetter("shape")
+
+
+def _cannot_be_out(sample: Any) -> bool:
+    """Return whether a batch of such tensors cannot be made in memory that is there before, as torch does in workers."""
+    return (
+        isinstance(sample, torch.Tensor)
+        and sample.layout is torch.strided
+        and not sample.is_nested
+        and (sample.requires_grad or sample.is_quantized)
+    )
 
 
 def _copy_past_cache(batch: Sequence[Any], out: torch.Tensor, early: EarlyRows) -> bool:

@@ -132,17 +132,11 @@ def _leaf_misfits(named: str, samples: list[Any], indices: list[Any]) -> Iterato
     for sample, index in zip(samples, indices, strict=False):
         if _fit_together([sample]):
             continue
-        if isinstance(sample, torch.Tensor) and sample.requires_grad:
-            yield (
-                f"{named} requires gradients at index {index}, which cannot come from a worker: "
-                "detach() it in the dataset, or set num_workers=0."
-            )
-        else:
-            yield (
-                f"{named} is {_full_kind_of(sample)} at index {index}, of which torch makes no "
-                "batch: return tensors, numeric arrays, numbers or strings, or write a "
-                "collate_fn."
-            )
+        yield (
+            f"{named} is {_full_kind_of(sample)} at index {index}, of which torch makes no "
+            "batch: return tensors, numeric arrays, numbers or strings, or write a "
+            "collate_fn."
+        )
         return
 
 

@@ -22,7 +22,7 @@ from fastloader.engine._unpacking import (
 )
 from fastloader.typing import Batch
 
-__all__ = ["pack"]
+__all__ = ["can_be_packed", "pack"]
 
 SMALL_ARRAY_BYTES = 1024
 """NumPy arrays up to this stay in the pickle, but for read-only ones: they would be read-only there, too."""
@@ -47,6 +47,15 @@ def pack(batch: Batch, writer: SlotWriter, *, is_as_made: bool = False) -> bytes
     if is_as_made:
         writer.remember(batch, body)
     return body
+
+
+def can_be_packed(part: object) -> bool:
+    """Return whether a batch that is this could be sent."""
+    try:
+        pack(part, SlotWriter(None))
+    except Exception:  # noqa: BLE001 - any __reduce__ or __getstate__ may raise
+        return False
+    return True
 
 
 def _reduce_unusual_tensor(tensor: torch.Tensor) -> Any:

@@ -42,7 +42,7 @@ from fastloader.engine._messages import (
 )
 from fastloader.engine._one_thread import use_one_thread
 from fastloader.engine._owned_generators import OwnedGenerators
-from fastloader.engine._packing import pack
+from fastloader.engine._packing import can_be_packed, pack
 from fastloader.engine._remote_errors import pack_error
 from fastloader.engine._stopwatch import Stopwatch
 from fastloader.engine._stream_point import as_bytes
@@ -52,6 +52,7 @@ from fastloader.machine._file_limit import note_file_limit
 from fastloader.machine._freed_memory import keep_all_freed_memory
 from fastloader.machine._process_end import open_sentinel
 from fastloader.machine._ranks import Ranks, adopt_ranks
+from fastloader.pickling._unpicklable import find_unpicklable
 from fastloader.randomness._seeding import (
     DrawScope,
     derive_seed,
@@ -336,11 +337,12 @@ class _Worker:
         try:
             body = pack(batch, writer, is_as_made=self._gives_as_made)
         except Exception as error:  # noqa: BLE001 - raised in the consumer
+            path, culprit = find_unpicklable(batch, "batch", can_be_packed)
             told = UnpicklableError(
-                f"A batch of type {type(batch).__name__} was made but cannot be sent to the "
+                f"A batch was made, but {path} (a {type(culprit).__name__}) cannot be sent to the "
                 f"main process ({type(error).__name__}: {error}): return plain containers of "
-                "tensors, arrays, numbers and strings, with classes defined at the top level "
-                "of a module, or set num_workers=0."
+                "tensors, arrays, numbers and strings, with tensors detached and classes defined "
+                "at the top level of a module, or set num_workers=0."
             )
             told.__cause__ = error
             return Reply(ReplyKind.UNPICKLABLE, run, number, 0, pack_error(told))

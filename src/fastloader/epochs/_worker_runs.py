@@ -307,9 +307,9 @@ class WorkerRuns:
         if run.counters.num_made_here and self.sends_batches:
             self.sends_batches = False
             text = (
-                "The batches cannot be sent from workers to the main process (a class "
-                "defined inside a function or class, say), so from now on they are made "
-                "there, without workers."
+                "The batches cannot be sent from workers to the main process (tensors that need "
+                "gradients, or a class defined inside a function, say), so from now on they are "
+                "made there, without workers."
             )
             loader.stats.note_fallback(text)
             logger.warning(text)
