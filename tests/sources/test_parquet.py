@@ -83,6 +83,34 @@ def test_other_kinds_of_lists_are_read(tmp_path, kind):
     assert_same(images, read_images(ParquetSource(tmp_path / "a.parquet")))
 
 
+def test_texts_in_dictionaries_that_differ_from_row_group_to_row_group_are_read(tmp_path):
+    images = [random_image((1, 1, 1, 5, 7), dtype) for dtype in ("uint8", "int16", "float32")]
+    array = image_array([ome_arrow_value(one, encoding="bytes") for one in images], encoding="bytes")
+    table = pa.table({
+        "image": pa.array(array.to_pylist(), _with_dictionaries(array.type)),
+        "tags": pa.array([["a"], None, ["b", "c"]], _with_dictionaries(pa.list_(pa.string()))),
+    })
+    pq.write_table(table, tmp_path / "a.parquet", row_group_size=1)
+
+    source = ParquetSource(tmp_path / "a.parquet")
+
+    assert_same(images, read_images(source))
+    assert [("channel 0",)] * 3 == source.read_channel_names()
+    assert ["0"] * 3 == [one.channels[0].id for one in source.iterate_descriptions()]
+    assert [["a"], None, ["b", "c"]] == source.read_column("tags")
+
+
+def _with_dictionaries(kind):
+    """Return a type with dictionaries in place of texts."""
+    if pa.types.is_string(kind):
+        return pa.dictionary(pa.int8(), kind)
+    if pa.types.is_struct(kind):
+        return pa.struct([one.with_type(_with_dictionaries(one.type)) for one in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(_with_dictionaries(kind.value_type))
+    return kind
+
+
 def test_types_left_to_inference_are_read_as_what_the_metadata_states(tmp_path):
     images = [random_image((1, 1, 1, 4, 4), "uint8", seed) for seed in range(2)]
     values = [ome_arrow_value(image, as_planes=True) for image in images]
@@ -441,6 +469,13 @@ def test_a_file_that_is_cut_off_is_refused(tmp_path, spoil):
         SourceError, match=r"a.parquet is no Parquet file, or its end is cut off"
     ):
         ParquetSource(path)
+
+
+def test_a_file_that_is_encrypted_is_refused_with_what_to_do(tmp_path):
+    (tmp_path / "a.parquet").write_bytes(b"PARE" + bytes(100) + b"PARE")
+
+    with pytest.raises(SourceError, match=r"a\.parquet is encrypted, .* without encryption"):
+        ParquetSource(tmp_path / "a.parquet")
 
 
 def test_pages_that_are_damaged_are_refused(tmp_path):

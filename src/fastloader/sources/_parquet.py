@@ -261,7 +261,8 @@ class ParquetSource:
             if (row := self._run_pages(job, group, write_paged, batch_rows)) is not None
         ]
         for groups, first_row in join_streams(left, self._file.group_starts):
-            self._run_stream(job, groups, first_row, write_behind, batch_rows)
+            for some in self._file.streams(groups):
+                self._run_stream(job, some, first_row, write_behind, batch_rows)
 
     def _run_pages(
         self, job: Job, group: int, write_batch: WriteBatch, batch_rows: int

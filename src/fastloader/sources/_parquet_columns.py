@@ -78,8 +78,14 @@ class ParquetColumns:
                 f"{listed(self.names)}."
             )
         with self._file.reading():
-            column = self._file.open().read(columns=[name], use_threads=False).column(name)
-            return column_values(column)
+            file = self._file.open()
+            tables = [
+                file.read_row_groups(groups, columns=[name], use_threads=False)
+                for groups in self._file.streams(range(file.num_row_groups))
+            ]
+            schema = pa.schema([file.schema_arrow.field(name)])
+            table = pa.concat_tables(tables) if tables else schema.empty_table()
+            return column_values(table.column(name))
 
     def read_channel_names(self, image_column: str) -> list[tuple[str | None, ...]]:
         """Return the names of the channels of each image; of none for a row without image.
@@ -97,7 +103,7 @@ class ParquetColumns:
             return [()] * int(self._file.group_starts[-1])
         names: list[tuple[str | None, ...]] = []
         with self._file.reading():
-            for batch in self._file.open().iter_batches(columns=leaves, use_threads=False):
+            for batch in self._batches(leaves):
                 names += channel_names(batch.column(0))
         return names
 
@@ -108,10 +114,9 @@ class ParquetColumns:
             SourceError: If the file cannot be read.
         """
         with self._file.reading():
-            file = self._file.open()
-            kind = file.schema_arrow.field(image_column).type
+            kind = self._file.open().schema_arrow.field(image_column).type
             wanted = [f"{image_column}.{name}" for name in described_fields(kind)]
-            for batch in file.iter_batches(_META_ROWS, columns=wanted, use_threads=False):
+            for batch in self._batches(wanted):
                 yield from described_images(batch.column(0), self._file.path)
 
     def find_rows(self, condition: pc.Expression) -> Integers:
@@ -148,6 +153,14 @@ class ParquetColumns:
                 is_met = scan_condition(one, condition, schema)
                 found.append(self._file.group_starts[group.id] + np.flatnonzero(is_met))
         return np.concatenate(found)
+
+    def _batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yield columns of all rows."""
+        file = self._file.open()
+        for groups in self._file.streams(range(file.num_row_groups)):
+            yield from file.iter_batches(
+                _META_ROWS, row_groups=groups, columns=list(columns), use_threads=False
+            )
 
     def _have_floats(self, leaves: Sequence[int]) -> bool:
         schema = self._file.open().schema

@@ -120,6 +120,22 @@ class ParquetHandle:
             )
         return np.concatenate([[0], np.cumsum(np.array(sizes, np.int64))]).astype(np.int64)
 
+    def streams(self, groups: Sequence[int]) -> list[list[int]]:
+        """Return row groups by those that Arrow can read as one stream.
+
+        Each has dictionaries of its own, which Arrow cannot join where they are in structs or lists.
+
+        Args:
+            groups: Numbers of row groups.
+        """
+        if self._has_nested_dictionaries:
+            return [[group] for group in groups]
+        return [list(groups)]
+
+    @cached_property
+    def _has_nested_dictionaries(self) -> bool:
+        return any(map(_has_dictionary_within, self.open().schema_arrow.types))
+
     def check_columns(self, leaves: Sequence[int]) -> None:
         """Check what the footer says of some columns, so that it can be asked for safely.
 
@@ -229,6 +245,11 @@ class ParquetHandle:
             size = self._size_bytes = file.size()
             tail = file.read_at(min(8, size), max(0, size - 8))
             footer_bytes = int.from_bytes(tail[:4], "little")
+            if tail[4:] == b"PARE":
+                raise SourceError(
+                    f"{self.path} is encrypted, and FastLoader takes no keys: write it anew without "
+                    f"encryption, or read it by pyarrow and convert what you need."
+                )
             if tail[4:] != b"PAR1" or footer_bytes > size - 12:
                 raise SourceError(
                     f"{self.path} is no Parquet file, or its end is cut off: {size} bytes that "
@@ -236,6 +257,12 @@ class ParquetHandle:
                 )
             footer = file.read_at(footer_bytes, size - 8 - footer_bytes)
         return self._location.fingerprint(footer)
+
+
+def _has_dictionary_within(kind: pa.DataType) -> bool:
+    """Return whether a part of a type is a dictionary, not the type itself."""
+    parts = [kind.field(number).type for number in range(kind.num_fields)]
+    return any(pa.types.is_dictionary(part) or _has_dictionary_within(part) for part in parts)
 
 
 def _come_to_read(
