@@ -187,6 +187,27 @@ def test_rows_are_found_by_a_condition(tmp_path, kind):
         source.find_rows(pc.field("nosuch") == 1)
 
 
+@pytest.mark.parametrize("kind", ["parquet", "arrow", "feather"])
+def test_views_of_text_are_values_and_are_compared(tmp_path, kind):
+    names = pa.array(["a", "b", None, "a", "c", "b", "a"])
+    # As Polars writes categories to Arrow files; Arrow itself cannot write them to Parquet.
+    of_category = pa.string() if kind == "parquet" else pa.string_view()
+    path = write(
+        tmp_path,
+        kind,
+        list(map(ome_arrow_value, IMAGES)),
+        view=names.cast(pa.string_view()),
+        category=pa.DictionaryArray.from_arrays(
+            pa.array([0, 1, None, 0, 2, 1, 0]), pa.array(["a", "b", "c"], of_category)
+        ),
+    )
+    source = open_source(path)
+
+    for name in ("view", "category"):
+        assert names.to_pylist() == source.read_column(name)
+        assert source.find_rows(pc.field(name) == "a").tolist() == [0, 3, 6]
+
+
 @every_format
 def test_a_pickle_holds_no_arrow_object_and_reads_the_same(tmp_path, kind):
     source = open_source(write(tmp_path, kind, [ome_arrow_value(IMAGES[0])], n=[1]))

@@ -85,7 +85,9 @@ def test_other_kinds_of_lists_are_read(tmp_path, kind):
 
 def test_texts_in_dictionaries_that_differ_from_row_group_to_row_group_are_read(tmp_path):
     images = [random_image((1, 1, 1, 5, 7), dtype) for dtype in ("uint8", "int16", "float32")]
-    array = image_array([ome_arrow_value(one, encoding="bytes") for one in images], encoding="bytes")
+    array = image_array(
+        [ome_arrow_value(one, encoding="bytes") for one in images], encoding="bytes"
+    )
     table = pa.table({
         "image": pa.array(array.to_pylist(), _with_dictionaries(array.type)),
         "tags": pa.array([["a"], None, ["b", "c"]], _with_dictionaries(pa.list_(pa.string()))),
@@ -95,9 +97,9 @@ def test_texts_in_dictionaries_that_differ_from_row_group_to_row_group_are_read(
     source = ParquetSource(tmp_path / "a.parquet")
 
     assert_same(images, read_images(source))
-    assert [("channel 0",)] * 3 == source.read_channel_names()
-    assert ["0"] * 3 == [one.channels[0].id for one in source.iterate_descriptions()]
-    assert [["a"], None, ["b", "c"]] == source.read_column("tags")
+    assert source.read_channel_names() == [("channel 0",)] * 3
+    assert [one.channels[0].id for one in source.iterate_descriptions()] == ["0"] * 3
+    assert source.read_column("tags") == [["a"], None, ["b", "c"]]
 
 
 def _with_dictionaries(kind):

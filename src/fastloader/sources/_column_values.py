@@ -19,12 +19,13 @@ def column_values(column: pa.ChunkedArray) -> ColumnValues:
     Args:
         column: Of any type; a dictionary gives its values.
     """
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
-    dtype = numpy_dtype(column.type)
+    is_dictionary = pa.types.is_dictionary(column.type)
+    dtype = numpy_dtype(column.type.value_type if is_dictionary else column.type)
     if dtype is None or column.null_count:
         values: list[Any] = column.to_pylist()
         return values
+    if is_dictionary:
+        column = column.cast(column.type.value_type)
     return np.concatenate([np.zeros(0, dtype), *map(number_values, column.chunks)])
 
 

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from fastloader.errors import SettingsError
+from fastloader.sources._computable import computable_table
 
 __all__ = ["columns_of", "explaining", "matching_rows", "scan_condition", "statistics_suffice"]
 
@@ -70,7 +71,8 @@ def matching_rows(table: pa.Table, condition: pc.Expression, where: str) -> Inte
         SettingsError: If the condition does not fit the columns.
     """
     with explaining(condition, where):
-        return np.flatnonzero(scan_condition(ds.dataset(table), condition))
+        dataset = ds.dataset(computable_table(table))
+        return np.flatnonzero(scan_condition(dataset, condition))
 
 
 def scan_condition(

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from fastloader.errors import SourceError
 from fastloader.sources._column_values import channel_names, column_values
+from fastloader.sources._computable import computable_field
 from fastloader.sources._conditions import (
     columns_of,
     explaining,
@@ -133,6 +134,7 @@ class ParquetColumns:
             SourceError: If the file cannot be read.
         """
         names = columns_of(condition, self.names)
+        stored_names = [name for name in names if name not in self._partition]
         leaves = [
             leaf
             for leaf, path in enumerate(self._file.leaf_paths)
@@ -141,12 +143,15 @@ class ParquetColumns:
         self._file.check_columns(leaves)
         with self._file.reading(), explaining(condition, self._file.path):
             fragment = self._file.fragment(self._partition_expression())
-            schema = fragment.physical_schema
+            stored = fragment.physical_schema
+            schema = pa.schema(map(computable_field, stored))
+            # Statistics are of the type that is stored, also of such that Arrow cannot compare.
+            are_stored = all(schema.field(name) == stored.field(name) for name in stored_names)
             for name, value in self._partition.items():
                 is_number = isinstance(value, int) or name in self._missing_numbers
                 schema = schema.append(pa.field(name, pa.int64() if is_number else pa.string()))
             found = [np.zeros(0, np.int64)]
-            if statistics_suffice(condition) or not self._have_floats(leaves):
+            if are_stored and (statistics_suffice(condition) or not self._have_floats(leaves)):
                 fragment = fragment.subset(filter=condition, schema=schema)
             for group in fragment.row_groups:
                 one = fragment.subset(row_group_ids=[group.id])

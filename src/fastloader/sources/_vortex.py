@@ -88,9 +88,7 @@ class VortexTable:
         # What comes has views where the schema of the file has none.
         batches = list(self._scan(list(names)))
         schema = pa.schema([self.schema.field(name) for name in names])
-        table = pa.Table.from_batches(batches, batches[0].schema if batches else schema)
-        # Conditions and most of Arrow cannot compute with views.
-        return table.cast(pa.schema([_without_views(field) for field in table.schema]))
+        return pa.Table.from_batches(batches, batches[0].schema if batches else schema)
 
     def read_fields(
         self,
@@ -177,18 +175,3 @@ def open_vortex(
         rgb: ``"interleaved"`` if each pixel is red, green and blue side by side.
     """
     return open_table(VortexTable(os.fspath(path)), image_column, rgb)
-
-
-def _without_views(field: pa.Field) -> pa.Field:
-    kind = field.type
-    if pa.types.is_string_view(kind):
-        return field.with_type(pa.large_string())
-    if pa.types.is_binary_view(kind):
-        return field.with_type(pa.large_binary())
-    if pa.types.is_struct(kind):
-        return field.with_type(pa.struct([_without_views(one) for one in kind]))
-    if pa.types.is_list(kind):
-        return field.with_type(pa.list_(_without_views(kind.value_field)))
-    if pa.types.is_large_list(kind):
-        return field.with_type(pa.large_list(_without_views(kind.value_field)))
-    return field
