@@ -86,6 +86,16 @@ def test_only_large_whole_lines_are_copied_that_way(num_rows, row_bytes, target,
     assert PastCache.suits(num_rows, row_bytes, target) is expected
 
 
+@pytest.mark.parametrize(
+    ("num_rows", "row_bytes", "expected"),
+    [(512, 16_384, True), (511, 16_384, False), (1024, 16_320, False)],
+    ids=["enough", "few", "small"],
+)
+def test_fewer_and_smaller_rows_are_gathered_that_way(num_rows, row_bytes, expected):
+    assert PastCache.suits(num_rows, row_bytes, 4096, is_gathered=True) is expected
+    assert not PastCache.suits(num_rows, row_bytes, 4096)
+
+
 @pytest.mark.parametrize("shift", [0, 1, 4])
 def test_addresses_may_begin_anywhere(compiled, shift):
     row = torch.randint(0, 256, (64,), dtype=torch.uint8)

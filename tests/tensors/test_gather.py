@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from fastloader.shm._past_cache import LEAST_BYTES, LEAST_ROW_BYTES, PastCache
+from fastloader.shm._past_cache import LEAST_GATHERED_BYTES, LEAST_GATHERED_ROW_BYTES, PastCache
 from fastloader.tensors._gather import (
     CREW_PART_BYTES,
     PART_BYTES,
@@ -139,8 +139,10 @@ def past(monkeypatch):
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_large_batches_of_large_rows_are_gathered_past_the_cache(dtype, crew, past):
-    source = torch.randint(0, 2, (40, LEAST_ROW_BYTES + 64)).to(dtype)
-    positions = np.random.default_rng(0).integers(0, 40, LEAST_BYTES // LEAST_ROW_BYTES)
+    source = torch.randint(0, 2, (40, LEAST_GATHERED_ROW_BYTES + 64)).to(dtype)
+    positions = np.random.default_rng(0).integers(
+        0, 40, LEAST_GATHERED_BYTES // LEAST_GATHERED_ROW_BYTES
+    )
     out = torch.empty((len(positions), source.shape[1]), dtype=dtype)
 
     gather_rows(source, positions, out)
@@ -151,12 +153,14 @@ def test_large_batches_of_large_rows_are_gathered_past_the_cache(dtype, crew, pa
 
 @pytest.mark.parametrize("bad", [40, -1])
 def test_nothing_outside_is_read_past_the_cache(bad, past):
-    source = torch.zeros((40, LEAST_ROW_BYTES), dtype=torch.uint8)
-    positions = np.full(LEAST_BYTES // LEAST_ROW_BYTES, bad)
+    source = torch.zeros((40, LEAST_GATHERED_ROW_BYTES), dtype=torch.uint8)
+    positions = np.full(LEAST_GATHERED_BYTES // LEAST_GATHERED_ROW_BYTES, bad)
 
     with pytest.raises(IndexError):
         gather_rows(
-            source, positions, torch.empty((len(positions), LEAST_ROW_BYTES), dtype=torch.uint8)
+            source,
+            positions,
+            torch.empty((len(positions), LEAST_GATHERED_ROW_BYTES), dtype=torch.uint8),
         )
     assert past.seen == []
 
@@ -173,8 +177,8 @@ def test_nothing_outside_is_read_past_the_cache(bad, past):
     ids=["conjugate", "negative", "shorter rows", "other dtype", "fewer rows"],
 )
 def test_addresses_alone_are_told_only_of_rows_that_lie_there_as_they_are(change, past):
-    source = torch.rand(40, LEAST_ROW_BYTES // 4)
-    positions = np.arange(2 * LEAST_BYTES // LEAST_ROW_BYTES) % 40
+    source = torch.rand(40, LEAST_GATHERED_ROW_BYTES // 4)
+    positions = np.arange(2 * LEAST_GATHERED_BYTES // LEAST_GATHERED_ROW_BYTES) % 40
     whole = torch.full((len(positions) + 1, source.shape[1]), 2.0)
     source, out = change(source, whole[:-1])
     if out is None:

@@ -18,13 +18,26 @@ import numpy as np
 from fastloader._extension_modules import STREAMING, extension_module
 from fastloader.threads._crew import share_out
 
-__all__ = ["LEAST_BYTES", "LEAST_ROW_BYTES", "PastCache", "past_cache"]
+__all__ = [
+    "LEAST_BYTES",
+    "LEAST_GATHERED_BYTES",
+    "LEAST_GATHERED_ROW_BYTES",
+    "LEAST_ROW_BYTES",
+    "PastCache",
+    "past_cache",
+]
 
 LEAST_ROW_BYTES = 1 << 16
 """Of a row: to look at each takes a microsecond."""
 
 LEAST_BYTES = 16 << 20
 """Of all rows: fewer may still be in the cache when somebody reads them."""
+
+LEAST_GATHERED_ROW_BYTES = 1 << 14
+"""Of a row that is taken out of many: nobody looks at each."""
+
+LEAST_GATHERED_BYTES = 8 << 20
+"""Of such rows, which come from memory: with an ordinary copy they would pass through the cache, too."""
 
 _LINE_BYTES = 64
 _ALIGNMENT_BYTES = 16
@@ -41,17 +54,20 @@ class PastCache:
         self._copy = copy
 
     @staticmethod
-    def suits(num_rows: int, row_bytes: int, target: int) -> bool:
+    def suits(num_rows: int, row_bytes: int, target: int, *, is_gathered: bool = False) -> bool:
         """Tell whether rows can be copied here, and whether that is worth it.
 
         Args:
             num_rows: How many follow one another in the target.
             row_bytes: Of each.
             target: Address of the first byte.
+            is_gathered: Whether they are rows of something large, that no cache holds.
         """
+        least_row_bytes = LEAST_GATHERED_ROW_BYTES if is_gathered else LEAST_ROW_BYTES
+        least_bytes = LEAST_GATHERED_BYTES if is_gathered else LEAST_BYTES
         return (
-            row_bytes >= LEAST_ROW_BYTES
-            and num_rows * row_bytes >= LEAST_BYTES
+            row_bytes >= least_row_bytes
+            and num_rows * row_bytes >= least_bytes
             and row_bytes % _LINE_BYTES == 0
             and target % _ALIGNMENT_BYTES == 0
         )

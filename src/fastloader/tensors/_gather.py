@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from fastloader.shm._past_cache import LEAST_BYTES, PastCache, past_cache
+from fastloader.shm._past_cache import LEAST_GATHERED_BYTES, PastCache, past_cache
 from fastloader.tensors._arrays import TORCH_DTYPES
 from fastloader.threads._crew import Crew, current_crew, share_out
 from fastloader.threads._openmp import end_teams_before_forks
@@ -83,7 +83,7 @@ def gather_rows(
 
 def _past_cache_for(source: torch.Tensor, num_rows: int, out: torch.Tensor) -> PastCache | None:
     past = past_cache()
-    if past is None or out.nbytes < LEAST_BYTES:
+    if past is None or out.nbytes < LEAST_GATHERED_BYTES:
         return None
     # It gets addresses alone: what does not fit, or is not what lies in memory, is left to torch.
     are_same_bytes = (
@@ -91,7 +91,9 @@ def _past_cache_for(source: torch.Tensor, num_rows: int, out: torch.Tensor) -> P
         and out.shape == (num_rows, *source.shape[1:])
         and not (source.is_conj() or source.is_neg())
     )
-    suits = are_same_bytes and past.suits(num_rows, out.nbytes // num_rows, out.data_ptr())
+    suits = are_same_bytes and past.suits(
+        num_rows, out.nbytes // num_rows, out.data_ptr(), is_gathered=True
+    )
     return past if suits else None
 
 
