@@ -24,7 +24,9 @@ setup(
         ),
         Extension(
             "fastloader.sources._raw_files",
-            sources=[str(SOURCES / f"_{name}.c") for name in ("raw_files", "segments")],
+            sources=[
+                str(SOURCES / f"_{name}.c") for name in ("raw_files", "segments", "chunks")
+            ],
             depends=[str(SOURCES / "_raw_files.h")],
             optional=True,
         ),

@@ -13,7 +13,7 @@ Method: each run decodes the images with one core and right after it with all: a
     filled, since memory that the machine has not used lately takes longer. "gain" is how many times
     sooner all cores are done; "of one core's time" is the reverse. The last column is the baseline's over
     ours: 0.85 is 85 % of what the machine gives. Large images of large strips are decoded by
-    threads, as are TIFF files without compression or deflated where `_raw_files.c` was compiled, others by child processes.
+    threads, as is all that is measured here where `_raw_files.c` was compiled, others by child processes.
     Starting a child counts (0.15 s of a core, half of it NumPy's import), so longer work comes nearer.
     Beside other work compare "cpu share": of the CPU time that all cores took, what one core takes. It
     does not see cores that wait for each other.

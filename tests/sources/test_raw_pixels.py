@@ -10,16 +10,14 @@ import tifffile
 
 from fastloader._extension_modules import RAW_FILES, extension_module
 from fastloader.errors import ImageDataError, SourceError
-from fastloader.shm import ArrayWriter, MemoryFile, MemoryWriter
+from fastloader.shm import MemoryFile, MemoryWriter
 from fastloader.sources import TiffFolder
 from fastloader.sources._raw_pixels import raw_reader
 from tests.image_files import random_pixels, write_tiff
+from tests.sources.compiled import each_target, each_way, read_flat
 
 SHAPES = [(5, 7), (1, 1), (64, 300), (700, 500)]
 """The last is larger than the buffer in which pixels are on their way to a file."""
-
-each_way = pytest.mark.parametrize("is_compiled", [True, False], ids=["compiled", "Python"])
-each_target = pytest.mark.parametrize("kind", ["memory", "file", "any writer"])
 
 
 def write_folder(folder):
@@ -32,54 +30,6 @@ def write_folder(folder):
         options = {1: {"byteorder": ">"}, 2: {"compression": "zlib"}}.get(number % 5, {})
         write_tiff(path, pixels[-1], **options)
     return pixels
-
-
-@pytest.fixture
-def way(monkeypatch, is_compiled):
-    """Read in C or not; notes how often C was called."""
-    calls = []
-    reader = raw_reader()
-    if is_compiled and reader is None:
-        pytest.skip("was not compiled")
-
-    def noted(function):
-        def read(*arguments):
-            num_read = function(*arguments)
-            calls.append((function.__name__, num_read))
-            return num_read
-
-        return staticmethod(read)
-
-    names = ("read", "read_segments")
-    functions = {name: noted(getattr(reader, name)) for name in names} if is_compiled else {}
-    found = type("Reader", (), functions) if is_compiled else None
-    monkeypatch.setattr("fastloader.sources._compiled_job.raw_reader", lambda: found)
-    return calls
-
-
-def read_flat(source, kind, num_threads=1, channels=None):
-    """Return the bytes of all images, one after the other in memory with some room before."""
-    table = source.read_table()
-    shapes = table.shapes.copy()
-    if channels is not None:
-        shapes[:, 1] = len(channels)
-    sizes = shapes.prod(axis=1) * table.item_sizes
-    offsets = np.cumsum(sizes) - sizes
-    progress = []
-    options = {"num_threads": num_threads, "on_rows": progress.append, "channels": channels}
-    if kind != "file":
-        block = np.zeros(sizes.sum() + 3, np.uint8)[3:]
-        writer = ArrayWriter(block)
-        write = writer if kind == "memory" else writer.__call__
-        source.read_images(np.arange(len(sizes)), offsets, write, **options)
-        content = block.tobytes()
-    else:
-        with MemoryFile.create(int(sizes.sum()) + 3) as file:
-            writer = MemoryWriter(file, start_bytes=3)
-            source.read_images(np.arange(len(sizes)), offsets, writer, **options)
-            content = bytes(file.map())[3:]
-    assert sum(progress) == len(sizes)
-    return content
 
 
 @each_way

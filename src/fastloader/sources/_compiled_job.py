@@ -9,9 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from fastloader.shm import ArrayWriter, MemoryWriter
+from fastloader.sources._compiled_kind import CompiledWay
 from fastloader.sources._decode_job import DecodeJob, ImageDecoder, run_decode_job
 from fastloader.sources._protocol import WritePixels
-from fastloader.sources._raw_pixels import RawReader, raw_reader
+from fastloader.sources._raw_pixels import RawReader, ReadPieces, raw_reader
 
 __all__ = ["read_compiled"]
 
@@ -46,12 +47,14 @@ def read_compiled(
     is_done = np.zeros(len(rows), np.bool_)
     if (reader := raw_reader()) is None:
         return is_done
-    kinds: tuple[tuple[type[_CompiledJob], npt.NDArray[np.bool_]], ...] = (
-        (_RawJob, decoder.is_stored_raw(rows)),
-        (_SegmentJob, decoder.is_in_segments(rows)),
-    )
-    for job_type, chosen in kinds:
-        if chosen.any():
+    kinds: dict[CompiledWay, type[_CompiledJob]] = {
+        CompiledWay.RAW: _RawJob,
+        CompiledWay.SEGMENTS: _SegmentJob,
+        CompiledWay.CHUNKS: _ChunkJob,
+    }
+    ways = decoder.compiled_ways(rows)
+    for way, job_type in kinds.items():
+        if (chosen := ways == way).any():
             images = (rows[chosen], offsets[chosen], shapes[chosen], sizes[chosen])
             job = job_type(reader, decoder, *images, write, num_cores)
             run_decode_job(job, on_rows, num_cores, in_processes=False)
@@ -106,7 +109,8 @@ class _CompiledJob(DecodeJob, ABC):
         """Return how many were read before one could not be."""
 
     def _encoded_paths(self, rows: Integers) -> Iterator[bytes]:
-        return (os.fsencode(self._decoder.file_path(row)) for row in rows.tolist())
+        for row in rows.tolist():
+            yield from map(os.fsencode, self._decoder.compiled_paths(row))
 
 
 class _RawJob(_CompiledJob):
@@ -126,8 +130,8 @@ class _RawJob(_CompiledJob):
         )
 
 
-class _SegmentJob(_CompiledJob):
-    """Images in strips or tiles that need no more than zlib."""
+class _PiecesJob(_CompiledJob):
+    """Images that are put together from pieces."""
 
     def _read(
         self, images: range, offsets: Integers, target: ArrayWriter | MemoryWriter
@@ -144,12 +148,33 @@ class _SegmentJob(_CompiledJob):
                 for offset, at in zip(offsets.tolist(), images, strict=True)
             ]
             targets = [int(view.__array_interface__["data"][0]) for view in views]
-        num_read = self._reader.read_segments(
+        num_read = self._read_pieces(
             self._encoded_paths(rows),
-            map(self._decoder.segment_kind, rows.tolist()),
+            map(self._decoder.compiled_numbers, rows.tolist()),
             map(self._decoder.numbers, rows.tolist()),
             targets,
             written,
         )
         del views
         return num_read
+
+    @property
+    @abstractmethod
+    def _read_pieces(self) -> ReadPieces:
+        """What reads them."""
+
+
+class _SegmentJob(_PiecesJob):
+    """Images in strips or tiles that need no more than zlib."""
+
+    @property
+    def _read_pieces(self) -> ReadPieces:
+        return self._reader.read_segments
+
+
+class _ChunkJob(_PiecesJob):
+    """Zarr arrays in chunks and shards."""
+
+    @property
+    def _read_pieces(self) -> ReadPieces:
+        return self._reader.read_chunks

@@ -49,24 +49,24 @@ class ImageDecoder(Protocol):
         """Return the path of an image."""
         ...
 
-    def is_stored_raw(self, rows: Integers) -> npt.NDArray[np.bool_]:
-        """Tell of which images all pixels lie in the file in one piece and as they are wanted."""
+    def compiled_ways(self, rows: Integers) -> Integers:
+        """Return by which way of `CompiledWay` each image is read in C."""
         ...
 
     def raw_places(self, rows: Integers) -> Integers:
-        """Return stamps of the files of such images, and where the pixels in them begin."""
+        """Return stamps of the files of raw images, and where the pixels in them begin."""
         ...
 
-    def is_in_segments(self, rows: Integers) -> npt.NDArray[np.bool_]:
-        """Tell which images lie in strips or tiles that are decoded without Python."""
+    def compiled_numbers(self, row: int) -> Sequence[int]:
+        """Return what the layout of an image is in C, see `CompiledKind`."""
         ...
 
-    def segment_kind(self, row: int) -> Sequence[int]:
-        """Return how the pixels of such an image lie in its file."""
+    def compiled_paths(self, row: int) -> Sequence[str]:
+        """Return the paths by which C finds an image."""
         ...
 
     def numbers(self, row: int) -> Integers:
-        """Return the stamp of the file of such an image, and where its strips or tiles are."""
+        """Return what is noted of an image, see `CompiledWay`."""
         ...
 
 

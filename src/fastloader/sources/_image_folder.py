@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastloader.errors import SourceError
+from fastloader.sources._compiled_kind import CompiledKind
 from fastloader.sources._decode_images import REQUESTS_AT_ONCE, decode_images
 from fastloader.sources._description import ImageDescription
 from fastloader.sources._file_tree import FileTree
@@ -46,21 +47,8 @@ class ImageLayout(Protocol):
         ...
 
     @property
-    def is_stored_raw(self) -> bool:
-        """True if all pixels lie in the image's file in one piece and as they are wanted.
-
-        What is noted of each image begins then with the file's stamp, and where the pixels begin.
-        """
-        ...
-
-    @property
-    def segment_kind(self) -> tuple[int, ...] | None:
-        """How pixels lie in strips or tiles that need no more than zlib; None if they do not.
-
-        Planes, rows, columns and samples of a pixel; rows and columns of a strip or tile; bytes of a
-        sample; 1 or 0 for being deflated, horizontally predicted, of the other byte order, and
-        in tiles. What is noted of each image is then the file's stamp, and position and length of each.
-        """
+    def compiled(self) -> CompiledKind:
+        """How C reads the image, and what is noted of it therefore."""
         ...
 
 
@@ -108,13 +96,8 @@ class ImageFolder(ABC):
         self._layouts = layouts
         self._layout_codes = np.array([codes[image.layout] for image in found], np.int64)
         self._piece_bytes = np.array([layout.piece_bytes for layout in layouts], np.int64)
-        self._is_stored_raw = np.array([layout.is_stored_raw for layout in layouts], np.bool_)
-        self._segment_kinds: list[tuple[int, ...] | None] = [
-            layout.segment_kind for layout in layouts
-        ]
-        self._is_in_segments = np.array(
-            [kind is not None for kind in self._segment_kinds], np.bool_
-        )
+        self._compiled = [layout.compiled for layout in layouts]
+        self._compiled_ways = np.array([kind.way for kind in self._compiled], np.int64)
         self._numbers = np.array(
             [number for image in found for number in image.numbers], np.int64
         )
@@ -269,13 +252,13 @@ class ImageFolder(ABC):
         """
         return self._piece_bytes[self._layout_codes[rows]]
 
-    def is_stored_raw(self, rows: Integers) -> npt.NDArray[np.bool_]:
-        """Tell of which images all pixels lie in the file in one piece and as they are wanted.
+    def compiled_ways(self, rows: Integers) -> Integers:
+        """Return by which way of `CompiledWay` each image is read in C.
 
         Args:
             rows: Row numbers.
         """
-        return self._is_stored_raw[self._layout_codes[rows]]
+        return self._compiled_ways[self._layout_codes[rows]]
 
     def raw_places(self, rows: Integers) -> Integers:
         """Return stamps of files, and where the pixels in them begin.
@@ -288,23 +271,21 @@ class ImageFolder(ABC):
         """
         return self._numbers[self._number_ends[rows][:, None] + np.arange(3)]
 
-    def is_in_segments(self, rows: Integers) -> npt.NDArray[np.bool_]:
-        """Tell which images lie in strips or tiles that are decoded without Python.
-
-        Args:
-            rows: Row numbers.
-        """
-        return self._is_in_segments[self._layout_codes[rows]]
-
-    def segment_kind(self, row: int) -> tuple[int, ...]:
-        """Return how the pixels of such an image lie in its file, see `ImageLayout`.
+    def compiled_numbers(self, row: int) -> tuple[int, ...]:
+        """Return what the layout of an image is in C, see `CompiledKind`.
 
         Args:
             row: Its row number.
         """
-        kind = self._segment_kinds[int(self._layout_codes[row])]
-        assert kind is not None  # noqa: S101 - the caller has looked
-        return kind
+        return self._compiled[int(self._layout_codes[row])].numbers
+
+    def compiled_paths(self, row: int) -> tuple[str, ...]:
+        """Return the paths by which C finds an image: that of its file.
+
+        Args:
+            row: Its row number.
+        """
+        return (self.file_path(row),)
 
     def file_path(self, row: int) -> str:
         """Return the whole path of an image, as error messages name it.

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from fastloader.errors import ImageDataError, SettingsError, SourceError
 from fastloader.sources._axis_names import AxisOrder
+from fastloader.sources._compiled_kind import CompiledKind, CompiledWay
 from fastloader.sources._description import ImageDescription
 from fastloader.sources._file_tree import FileTree, Stamp
 from fastloader.sources._image_folder import FoundImage, ImageFolder, look_at_all
@@ -26,6 +27,7 @@ from fastloader.sources._ome_zarr_description import (
 from fastloader.sources._ome_zarr_nodes import OmeZarrNode, find_nodes, read_attributes
 from fastloader.sources._paths import StorageOptions
 from fastloader.sources._zarr_array import ZarrArray, parse_array
+from fastloader.sources._zarr_compiled import compiled_numbers
 from fastloader.sources._zarr_pixels import read_box
 from fastloader.sources._zip_tree import UnzippedTree
 
@@ -43,6 +45,8 @@ class _ZarrLayout:
     order: AxisOrder
     array: ZarrArray
     level_path: str
+    is_packed: bool
+    """True in an archive."""
 
     @property
     def shape(self) -> tuple[int, int, int, int, int]:
@@ -53,12 +57,11 @@ class _ZarrLayout:
         return self.array.dtype
 
     @property
-    def is_stored_raw(self) -> bool:
-        return False
-
-    @property
-    def segment_kind(self) -> None:
-        return None
+    def compiled(self) -> CompiledKind:
+        numbers = compiled_numbers(self.array) if self.order.is_in_order else None
+        if numbers is None or self.is_packed:
+            return CompiledKind()
+        return CompiledKind(CompiledWay.CHUNKS, numbers)
 
     @property
     def piece_bytes(self) -> int:
@@ -177,6 +180,12 @@ class OmeZarrFolder(ImageFolder):
             target = order.as_stored(out[:, number : number + 1], num_channels=1)
             read_box(tree, folder, layout.array, start, target)
 
+    def compiled_paths(self, row: int) -> tuple[str, str]:
+        """Return the path of an array's metadata, and what those of all its files begin with."""
+        layout: _ZarrLayout = self.layout(row)
+        folder = self._tree.path(_join(self.inside(row), layout.level_path))
+        return f"{folder}/{layout.array.metadata_name}", f"{folder}/{layout.array.key_start}"
+
 
 class _Look:
     """Looks at the metadata of images, some a part.
@@ -186,7 +195,7 @@ class _Look:
 
     def __init__(
         self,
-        tree: FileTree,
+        tree: UnzippedTree,
         nodes: Sequence[OmeZarrNode],
         level: int,
         pixel_size: float | None,
@@ -232,7 +241,7 @@ class _Look:
         )
         return FoundImage(
             node.path,
-            _ZarrLayout(order, array, level_path),
+            _ZarrLayout(order, array, level_path, tree.is_packed(node.path)),
             stamp,
             node.columns,
             names,
@@ -269,7 +278,7 @@ def _stamp(tree: FileTree, folder: str, array: ZarrArray) -> Stamp:
     Raises:
         SourceError: If the file is gone.
     """
-    path = f"{folder}/{'zarr.json' if array.zarr_format == 3 else '.zarray'}"
+    path = f"{folder}/{array.metadata_name}"
     try:
         return tree.stamp(path)
     except SourceError:

@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -60,6 +61,30 @@ static int copy_whole(int file, const Place *place, int written, char *buffer) {
         if (!write_whole(written, buffer, bytes, place->target + done)) return 0;
     }
     return 1;
+}
+
+char *room(Room *room, int64_t bytes) {
+    if (room->bytes < bytes) {
+        char *more = realloc(room->block, (size_t)bytes);
+        if (more == NULL) return NULL;
+        room->block = more;
+        room->bytes = bytes;
+    }
+    return room->block;
+}
+
+void swap_bytes(char *bytes, int64_t count, int64_t item_bytes) {
+    for (char *end = bytes + count; bytes < end; bytes += item_bytes)
+        for (int64_t low = 0, high = item_bytes - 1; low < high; low++, high--) {
+            char kept = bytes[low];
+            bytes[low] = bytes[high];
+            bytes[high] = kept;
+        }
+}
+
+int is_unchanged(const char *path, int64_t size, int64_t time_ns) {
+    struct stat state;
+    return stat(path, &state) == 0 && (int64_t)state.st_size == size && changed_ns(&state) == time_ns;
 }
 
 int open_unchanged(const char *path, int64_t size, int64_t time_ns) {
@@ -134,6 +159,7 @@ static PyMethodDef METHODS[] = {
 #ifndef _WIN32
     {"read_files", read_files, METH_VARARGS, read_files_doc},
     {"read_segments", read_segments, METH_VARARGS, READ_SEGMENTS_DOC},
+    {"read_chunks", read_chunks, METH_VARARGS, READ_CHUNKS_DOC},
 #endif
     {NULL, NULL, 0, NULL},
 };

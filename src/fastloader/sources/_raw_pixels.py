@@ -2,11 +2,10 @@
 
 To open a file, look at its time, read 100 kB and close it takes 15 us, and as long again in Python, which
 needs the interpreter's lock after each of the four: two threads then take twice as long as one. Strips and
-tiles need it several times each. So both are compiled (`_raw_files.c`, `_segments.c`).
+tiles need it several times each, and so do chunks. So all are compiled (`_raw_files.c`, `_segments.c`,
+`_chunks.c`).
 """
 
-import ctypes
-import zlib
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from typing import TypeAlias
@@ -16,12 +15,25 @@ import numpy.typing as npt
 
 from fastloader._extension_modules import RAW_FILES, extension_module
 from fastloader.shm import ArrayWriter, MemoryWriter
+from fastloader.sources._codec_addresses import address_of_zlib, codec_addresses
 
-__all__ = ["RawReader", "raw_reader"]
+__all__ = ["RawReader", "ReadPieces", "raw_reader"]
 
 
 _ReadFiles: TypeAlias = Callable[[bytes, bytes, int], int]
 _ReadSegments: TypeAlias = Callable[[bytes, bytes, int, int], int]
+_ReadChunks: TypeAlias = Callable[[bytes, bytes, int, tuple[int, ...]], int]
+ReadPieces: TypeAlias = Callable[
+    [
+        Iterable[bytes],
+        Iterable[Sequence[int]],
+        Iterable[npt.NDArray[np.int64]],
+        Sequence[int],
+        int | None,
+    ],
+    int,
+]
+"""See `RawReader.read_segments`."""
 
 
 class RawReader:
@@ -33,11 +45,15 @@ class RawReader:
             written to, -1 for memory. Returns how many files were read before one could not be.
         read_segments: The same for strips and tiles, of which `_segments.c` says what each record is, with
             the address of a function that decompresses them.
+        read_chunks: The same for arrays of Zarr, see `_chunks.c`.
     """
 
-    def __init__(self, read_files: _ReadFiles, read_segments: _ReadSegments) -> None:
+    def __init__(
+        self, read_files: _ReadFiles, read_segments: _ReadSegments, read_chunks: _ReadChunks
+    ) -> None:
         self._read_files = read_files
         self._read_segments = read_segments
+        self._read_chunks = read_chunks
 
     def read(
         self,
@@ -73,14 +89,14 @@ class RawReader:
         paths: Iterable[bytes],
         kinds: Iterable[Sequence[int]],
         places: Iterable[npt.NDArray[np.int64]],
-        targets: Iterable[int],
+        targets: Sequence[int],
         written: int | None,
     ) -> int:
         """Read and decode an image of each file, without the interpreter's lock.
 
         Args:
             paths: Of the files.
-            kinds: How the pixels of each lie in it, see `fastloader.sources._image_folder.ImageLayout`.
+            kinds: How the pixels of each lie in it, see `fastloader.sources._compiled_kind.CompiledKind`.
             places: Size and time of the last change of each, as they were, then position and length of
                 each strip or tile.
             targets: Where the pixels of each go: an address, or a position in a file.
@@ -96,9 +112,39 @@ class RawReader:
             parts.append(np.array([num_numbers, *numbers[:2].tolist(), target, *kind]))
             parts.append(numbers[2:])
         records = np.concatenate(parts) if parts else np.empty(0, np.int64)
-        target_file = -1 if written is None else written
         return self._read_segments(
-            _ended(paths), records.tobytes(), target_file, _address_of_uncompress()
+            _ended(paths), records.tobytes(), _descriptor(written), address_of_zlib()
+        )
+
+    def read_chunks(
+        self,
+        paths: Iterable[bytes],
+        kinds: Iterable[Sequence[int]],
+        places: Iterable[npt.NDArray[np.int64]],
+        targets: Sequence[int],
+        written: int | None,
+    ) -> int:
+        """Read and decode Zarr arrays, without the interpreter's lock; arguments as for segments.
+
+        Args:
+            paths: Of each array two: its metadata, and what the paths of all its files begin with.
+            kinds: What `_chunks.c` has in its records from the sizes of the array on.
+            places: Size and time of the last change of the metadata of each, as they were.
+            targets: Where the pixels of each go.
+            written: Descriptor of the file to write to.
+
+        Returns:
+            How many were read.
+        """
+        records = np.array(
+            [
+                [*place.tolist(), target, *kind]
+                for place, target, kind in zip(places, targets, kinds, strict=True)
+            ],
+            np.int64,
+        )
+        return self._read_chunks(
+            _ended(paths), records.tobytes(), _descriptor(written), codec_addresses()
         )
 
 
@@ -106,14 +152,8 @@ def _ended(paths: Iterable[bytes]) -> bytes:
     return b"".join(path + b"\0" for path in paths)
 
 
-@cache
-def _address_of_uncompress() -> int:
-    """Return where zlib's `uncompress` is, in the library that Python's own module uses; 0 if it cannot be found."""
-    try:
-        library = ctypes.CDLL(getattr(zlib, "__file__", None))  # it may be a part of Python
-        return ctypes.cast(library.uncompress, ctypes.c_void_p).value or 0
-    except (OSError, AttributeError):
-        return 0
+def _descriptor(written: int | None) -> int:
+    return -1 if written is None else written
 
 
 @cache
@@ -121,6 +161,6 @@ def raw_reader() -> RawReader | None:
     """Return what reads many files at once; None where that is not compiled."""
     module = extension_module(RAW_FILES)
     # Windows' has nothing in it, and one that was built before and left there may have less.
-    if module is None or not hasattr(module, "read_segments"):
+    if module is None or not hasattr(module, "read_chunks"):
         return None
-    return RawReader(module.read_files, module.read_segments)
+    return RawReader(module.read_files, module.read_segments, module.read_chunks)

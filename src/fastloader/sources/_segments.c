@@ -8,10 +8,6 @@
 #include <string.h>
 #include <unistd.h>
 
-/* zlib's function of this name, which is 0 if all went well: so its header need not be there to build with. */
-typedef int Uncompress(unsigned char *target, unsigned long *target_bytes,
-                       const unsigned char *source, unsigned long source_bytes);
-
 typedef struct {
     int64_t num_numbers;   /* of this record, with what follows it */
     int64_t size, time_ns; /* of the file, as it was when it was looked at */
@@ -26,30 +22,8 @@ enum { HEAD = sizeof(Image) / sizeof(int64_t) };
 
 typedef struct {
     Uncompress *uncompress; /* NULL: deflated images cannot be read */
-    char *stored, *segment, *image; /* grown as needed */
-    size_t stored_bytes, segment_bytes, image_bytes;
+    Room stored, segment, image;
 } Memory;
-
-static char *room(char **block, size_t *has, size_t bytes) {
-    if (*has < bytes) {
-        char *more = realloc(*block, bytes);
-        if (more == NULL) return NULL;
-        *block = more;
-        *has = bytes;
-    }
-    return *block;
-}
-
-static int64_t smaller(int64_t one, int64_t other) { return one < other ? one : other; }
-
-static void swap_bytes(char *bytes, int64_t count, int64_t item_bytes) {
-    for (char *end = bytes + count; bytes < end; bytes += item_bytes)
-        for (int64_t low = 0, high = item_bytes - 1; low < high; low++, high--) {
-            char kept = bytes[low];
-            bytes[low] = bytes[high];
-            bytes[high] = kept;
-        }
-}
 
 /* Each sample was stored as its difference from that of the pixel before (TIFF 6.0, section 14). */
 #define DEFINE_SUM_ROW(TYPE)                                              \
@@ -80,15 +54,6 @@ static void undo_prediction(char *bytes, int64_t num_rows, int64_t row_items, co
     }
 }
 
-/* 0 unless all went well and the size is as it must be. */
-static int inflate_whole(Uncompress *uncompress, const char *source, int64_t source_bytes,
-                         char *target, int64_t bytes) {
-    unsigned long made = (unsigned long)bytes;
-    return uncompress((unsigned char *)target, &made, (const unsigned char *)source,
-                      (unsigned long)source_bytes) == 0 &&
-           made == (unsigned long)bytes;
-}
-
 /* A strip or tile; 0 if it is not as long as it must be. */
 static int decode(int file, int64_t offset, int64_t stored_bytes, const Image *image,
                   int64_t num_rows, char *target, Memory *memory) {
@@ -96,7 +61,7 @@ static int decode(int file, int64_t offset, int64_t stored_bytes, const Image *i
     int64_t bytes = num_rows * row_items * image->item_bytes;
     if (image->is_deflated) {
         if (memory->uncompress == NULL) return 0;
-        char *stored = room(&memory->stored, &memory->stored_bytes, (size_t)stored_bytes);
+        char *stored = room(&memory->stored, stored_bytes);
         if (stored == NULL || !read_whole(file, stored, stored_bytes, offset) ||
             !inflate_whole(memory->uncompress, stored, stored_bytes, target, bytes))
             return 0;
@@ -116,8 +81,7 @@ static int place(int file, const int64_t *pair, const Image *image, char *plane,
     if (pair[0] <= 0 || pair[1] <= 0) return 0; /* left out */
     if (!image->is_tiled) return decode(file, pair[0], pair[1], image, num_rows, target, memory);
     int64_t tile_row_bytes = image->segment_columns * pixel_bytes;
-    char *tile = room(&memory->segment, &memory->segment_bytes,
-                      (size_t)(image->segment_rows * tile_row_bytes));
+    char *tile = room(&memory->segment, image->segment_rows * tile_row_bytes);
     if (tile == NULL ||
         !decode(file, pair[0], pair[1], image, image->segment_rows, tile, memory))
         return 0;
@@ -132,7 +96,7 @@ static int read_image(const char *path, const Image *image, const int64_t *pairs
     int64_t plane_bytes = image->rows * image->columns * image->inner * image->item_bytes;
     int64_t image_bytes = image->planes * plane_bytes;
     char *target = (char *)(uintptr_t)image->target;
-    if (written >= 0) target = room(&memory->image, &memory->image_bytes, (size_t)image_bytes);
+    if (written >= 0) target = room(&memory->image, image_bytes);
     int file = target == NULL ? -1 : open_unchanged(path, image->size, image->time_ns);
     if (file < 0) return 0;
     int is_done = 1;
@@ -216,9 +180,9 @@ PyObject *read_segments(PyObject *module, PyObject *arguments) {
                             "zero byte.");
     }
     PyMem_RawFree(numbers);
-    free(memory.stored);
-    free(memory.segment);
-    free(memory.image);
+    free(memory.stored.block);
+    free(memory.segment.block);
+    free(memory.image.block);
     PyBuffer_Release(&paths);
     PyBuffer_Release(&records);
     return PyErr_Occurred() ? NULL : PyLong_FromSsize_t(done);

@@ -16,6 +16,7 @@ import tifffile
 
 from fastloader.errors import FastLoaderError, SourceError
 from fastloader.sources._axis_names import AxisOrder, StackAxis
+from fastloader.sources._compiled_kind import CompiledKind, CompiledWay
 from fastloader.sources._file_tree import FileTree
 from fastloader.sources._tiff_checks import (
     LEAST_SEGMENT_BYTES,
@@ -68,7 +69,7 @@ class SegmentKind:
     key: tuple[Any, ...]
     """Tags; two pages of equal keys are decoded by the same function."""
     numbers: tuple[int, ...] | None
-    """See `fastloader.sources._image_folder.ImageLayout.segment_kind`."""
+    """See `fastloader.sources._compiled_kind.CompiledKind`; None where C cannot decode that."""
     fill: bytes
     """A pixel where a strip or tile is left out. As bytes, since NaN equals nothing."""
 
@@ -100,19 +101,20 @@ class TiffLayout:
         return self.order.shape
 
     @property
-    def is_stored_raw(self) -> bool:
-        """True if the bytes in the file are those of the image in memory."""
-        return self.is_raw and self.order.is_in_order and not self.is_swapped
-
-    @property
-    def segment_kind(self) -> tuple[int, ...] | None:
-        """How strips or tiles lie in the file, if they need no more than zlib."""
+    def compiled(self) -> CompiledKind:
+        """How C reads the image, if it needs no more than zlib."""
         if not self.order.is_in_order:
-            return None
-        if self.is_raw and self.is_swapped:  # one strip of one row
+            return CompiledKind()
+        if self.is_raw and not self.is_swapped:
+            return CompiledKind(CompiledWay.RAW)
+        if self.is_raw:  # one strip of one row
             num_pixels = math.prod(self.shape)
-            return (1, 1, num_pixels, 1, 1, num_pixels, self.dtype.itemsize, 0, 0, 1, 0)
-        return None if self.segments is None else self.segments.numbers
+            one_row = (1, 1, num_pixels, 1, 1, num_pixels, self.dtype.itemsize, 0, 0, 1, 0)
+            return CompiledKind(CompiledWay.SEGMENTS, one_row)
+        numbers = None if self.segments is None else self.segments.numbers
+        return (
+            CompiledKind() if numbers is None else CompiledKind(CompiledWay.SEGMENTS, numbers)
+        )
 
     @property
     def is_swapped(self) -> bool:

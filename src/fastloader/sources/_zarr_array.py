@@ -66,6 +66,16 @@ class ZarrArray:
     separator: str
 
     @property
+    def metadata_name(self) -> str:
+        """Name of the file that this was read from."""
+        return "zarr.json" if self.zarr_format == 3 else ".zarray"
+
+    @property
+    def key_start(self) -> str:
+        """What the names of all files begin with, up to the first number."""
+        return f"{self.key_prefix}{self.separator}" if self.key_prefix else ""
+
+    @property
     def file_shape(self) -> tuple[int, ...]:
         """Sizes of what one file holds."""
         assert self.chunks is not None  # noqa: S101 - asked for those only

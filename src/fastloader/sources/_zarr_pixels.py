@@ -83,8 +83,7 @@ def _naming(path: str) -> Iterator[None]:
 
 
 def _key(array: ZarrArray, index: Place) -> str:
-    parts = [array.key_prefix] if array.key_prefix else []
-    return array.separator.join([*parts, *map(str, index)])
+    return array.key_start + array.separator.join(map(str, index))
 
 
 def _tiles(

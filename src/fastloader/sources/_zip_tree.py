@@ -62,6 +62,10 @@ class UnzippedTree:
         """Return a path inside as people write it."""
         return self._tree.plain(inside)
 
+    def is_packed(self, inside: str) -> bool:
+        """Return True for what is in an archive."""
+        return self._place(inside)[0] is not self._tree
+
     def is_file(self, inside: str) -> bool:
         """Return True if there is a file, which an archive is not."""
         tree, rest = self._place(inside)
