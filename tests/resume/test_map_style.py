@@ -209,6 +209,25 @@ def test_a_state_that_is_marked_as_finished_leads_to_the_next_epoch(order):
     assert plain(fresh) == plain(loader)
 
 
+@pytest.mark.parametrize("count", [8, 9, 10])
+def test_a_sampler_that_ends_within_the_last_batch_is_not_read_twice(count):
+    loader = FastLoader(Numbers(38), 4, sampler=Countdown(38), num_workers=0)
+    iterator = iter(loader)
+    take(iterator, count)
+    state = saved(loader)
+    left = plain(iterator)
+    following = plain(loader)
+    fresh = FastLoader(Numbers(38), 4, sampler=Countdown(38), num_workers=0)
+
+    fresh.load_state_dict(state)
+    rest = iter(fresh)
+    again = saved(fresh)
+
+    assert again == state
+    assert plain(rest) == left
+    assert plain(fresh) == following
+
+
 def test_a_state_that_was_loaded_is_given_again():
     loader = ORDERS["seed"](num_workers=0)
     take(iter(loader), 3)

@@ -178,5 +178,6 @@ def _position_at(
         num_batches=num_batches,
         done=frozenset() if point is None else point.done,
         sampler_state=None if point is None else point.sampler_state,
+        is_over=point is not None and point.is_over,
         origin=beginning.origin,
     )

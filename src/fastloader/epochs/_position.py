@@ -77,6 +77,7 @@ class MapPosition(EpochPosition):
         num_batches: Batches that are done at the beginning.
         done: Numbers of batches beyond these that are done too.
         sampler_state: Of a sampler with a ``state_dict``.
+        is_over: Whether nothing of the order is left, and the state of the sampler is that before the next.
         origin: Where batches are counted from.
     """
 
@@ -88,9 +89,11 @@ class MapPosition(EpochPosition):
         num_batches: int = 0,
         done: frozenset[int] = frozenset(),
         sampler_state: Any = None,
+        is_over: bool = False,
         origin: Origin = Origin(),
     ) -> None:
         super().__init__(epoch, start, num_batches=num_batches)
+        self.is_over = is_over
         self.origin = origin
         state = None
         if sampler_state is not None:

@@ -82,8 +82,24 @@ def save_position(loader: Any, position: EpochPosition) -> dict[str, Any]:
             "next_worker": position.next_worker,
         }
     assert isinstance(position, MapPosition)  # noqa: S101 - there are two kinds
-    origin = [position.origin.num_samples, position.origin.num_batches]
-    return {**state, "sampler": position.sampler_state, "done": position.done, "origin": origin}
+    return {
+        **state,
+        "sampler": position.sampler_state,
+        "is_over": position.is_over or _is_cut_short(loader, position),
+        "done": position.done,
+        "origin": [position.origin.num_samples, position.origin.num_batches],
+    }
+
+
+def _is_cut_short(loader: Any, position: MapPosition) -> bool:
+    """Return whether torch's batch sampler came to the end of a sampler with a state within the last batch.
+
+    That state may be the one before the next epoch already.
+    """
+    if position.sampler_state is None or type(loader.batch_sampler) is not BatchSampler:
+        return False
+    last = position.last_indices()
+    return last is not None and len(last) < loader.batch_sampler.batch_size
 
 
 def check_state(loader: Any, state: Mapping[str, Any]) -> None:
@@ -233,7 +249,12 @@ def begin(loader: Any, state: Mapping[str, Any] | None) -> Beginning:
         return Beginning(point, points, state["next_worker"], Origin())
     num_skipped, origin = _skip_in_order(loader, state)
     point = OrderPoint(
-        start, state["num_batches"], num_skipped, frozenset(state["done"]), state["sampler"]
+        start,
+        state["num_batches"],
+        num_skipped,
+        frozenset(state["done"]),
+        state["sampler"],
+        state.get("is_over", False),
     )
     return Beginning(point, {}, 0, origin)
 

@@ -84,6 +84,8 @@ class OrderPoint:
     """Numbers of batches after this place that are done, where they came as they were ready."""
     sampler_state: Any
     """Of a sampler with a ``state_dict``, at this place: then nothing is left out."""
+    is_over: bool = False
+    """Whether this is behind the last batch, and that state of the sampler is for the next epoch."""
 
 
 class EpochOrder(NamedTuple):
@@ -126,7 +128,9 @@ def begin_epoch(
         decider.load_state_dict(point.sampler_state)
         num_skipped = 0
     read = sampler if batch_sampler is None else batch_sampler
-    compact = compact_sampler(read, num_skipped=num_skipped, permutations=permutations)
+    compact: Iterable[Any] = ()
+    if point is None or not point.is_over:
+        compact = compact_sampler(read, num_skipped=num_skipped, permutations=permutations)
     start = None if point is None else point.start
     with draws_on_cpu():
         if start is None:
