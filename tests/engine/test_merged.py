@@ -16,11 +16,11 @@ from torch.utils.data import (
 
 from fastloader.datasets import Augment, DatasetWrapper
 from fastloader.datasets._batched import as_batched, has_independent_rows
-from fastloader.engine import MergedRun, RowBytes
+from fastloader.engine import MergedRun, RowBytes, UncutDeliveries
 from fastloader.engine._fetch import AllSkippedError
 from fastloader.engine._merged import MERGED_BYTES, MOST_MERGED
 from fastloader.sampling._compact import IndexList, compact_sampler
-from fastloader.sampling._drawn import DrawnBatches
+from fastloader.sampling._drawn import DrawnBatches, Stretch
 from fastloader.sampling._uploaded import UploadedOrder
 from fastloader.stages import CutStream
 from fastloader.transforms import RandomFlip
@@ -272,3 +272,33 @@ def test_batches_in_one_piece_that_cannot_be_made_together_are_made_singly(unpin
 
     assert found == [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9], [15, 16, 17, 18, 19], [20, 21]]
     assert [delivery.has_batch for delivery in deliveries] == [True, True, False, True, True]
+
+
+def test_batches_in_one_piece_are_told_of_in_one_where_nobody_looks_at_each(unpinned):
+    deliveries = UncutDeliveries()
+    run = MergedRun(Maker(torch.tensor, 100 * 8, 100 * 8), uploaded(5, 42), deliveries)
+
+    stream = CutStream(run)
+    batches = [next(stream) for _ in range(9)]
+
+    told = [(one.number, list(one.indices.indices), one.has_batch) for one in deliveries]
+    assert told == [(0, list(range(5)), True), (1, list(range(5, 42)), True)]
+    assert [len(one.indices) for one in deliveries] == [1, 8]
+    assert torch.cat(batches).tolist() == list(range(42))
+
+
+def test_a_batch_that_cannot_be_made_is_told_of_alone(unpinned):
+    def refuse(indices):
+        if 7 in indices:
+            raise ValueError("no seven")
+        return torch.tensor(list(indices))
+
+    deliveries = UncutDeliveries()
+    stream = CutStream(MergedRun(Maker(refuse), uploaded(5, 15), deliveries))
+    next(stream)
+    with pytest.raises(ValueError, match="seven"):
+        next(stream)
+    next(stream)
+
+    told = [(one.number, isinstance(one.indices, Stretch), one.has_batch) for one in deliveries]
+    assert told == [(0, True, True), (1, False, False), (2, False, True)]

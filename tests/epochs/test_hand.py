@@ -11,6 +11,7 @@ import torch
 from torch.utils.data import TensorDataset
 
 from fastloader import FastLoader
+from fastloader.datasets._wrapper import DatasetWrapper
 from fastloader.epochs._hand import HandIterator
 
 pytestmark = pytest.mark.usefixtures("resident_here")
@@ -240,3 +241,42 @@ def test_batches_gathered_on_another_stream_need_not_wait(device):
     list(loader)
 
     assert device.waits == []
+
+
+class Refusing(torch.utils.data.Dataset):
+    """Numbers in batches, whose wrapper on the device refuses one."""
+
+    def __len__(self):
+        return 60
+
+    def __getitem__(self, index):
+        return torch.tensor(index)
+
+    def get_batch(self, indices):
+        return torch.tensor(list(indices))
+
+
+class Refuse(DatasetWrapper):
+    refused = 31
+
+    def transform_batch(self, batch, indices):
+        if self.refused in list(indices):
+            raise ValueError("not that one")
+        return batch
+
+
+def test_an_error_comes_at_its_batch_and_the_others_come_too():
+    loader = FastLoader(Refuse(Refusing()), 3, resident="device", num_workers=0)
+    found = []
+    iterator = iter(loader)
+    while True:
+        try:
+            found.append(next(iterator).tolist())
+        except ValueError:
+            found.append("refused")
+            assert loader.state_dict()["num_batches"] == 10  # a resumed pass tries it again
+        except StopIteration:
+            break
+
+    assert found == [*expected(3, 30), "refused", *expected(3, 60)[11:]]
+    assert loader.stats.snapshot().num_batches == 19

@@ -64,7 +64,8 @@ class Streams:
 
 def uploaded(streams, numbers, edges):
     array = np.array(numbers)
-    upload = _Upload(array, torch.from_numpy(array.copy()), streams(), streams)
+    upload = _Upload(array, torch.device("cpu"), streams)
+    upload.note_copy(torch.from_numpy(array.copy()))
     return [UploadedIndices(upload, start, stop) for start, stop in pairwise(edges)]
 
 
@@ -101,6 +102,21 @@ def test_indices_are_good_on_the_stream_that_copied_them_alone():
     assert type(elsewhere) is IndexArray
     streams.current = 1
     assert here.on_device().tolist() == [12, 10]
+
+
+def test_indices_are_copied_when_they_are_first_asked_for_on_the_device(unpinned):
+    streams = Streams()
+    array = np.array([5, 3])
+    upload = _Upload(array, torch.device("cpu"), streams)
+    parts = [UploadedIndices(upload, 0, 1), UploadedIndices(upload, 1, 2)]
+    array[:] = [8, 1]
+    streams.current = 2
+
+    assert [part.on_device().tolist() for part in parts] == [[8], [1]]
+    array[:] = [0, 0]
+    assert parts[0].on_device().tolist() == [8]
+    streams.current = 1
+    assert parts[0].on_device() is None
 
 
 @pytest.mark.parametrize("most", [1, 3, 100])

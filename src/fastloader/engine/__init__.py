@@ -2,7 +2,7 @@
 
 from fastloader.engine._ahead_run import AheadRun
 from fastloader.engine._counters import RunCounters
-from fastloader.engine._delivery import Deliveries, Delivery
+from fastloader.engine._delivery import Deliveries, Delivery, UncutDeliveries
 from fastloader.engine._fetch import FetchPlan, SkippedSample
 from fastloader.engine._head_start import Forecast
 from fastloader.engine._inprocess import BatchMaker, InProcessRun
@@ -51,6 +51,7 @@ __all__ = [
     "ThreadOptions",
     "ThreadRun",
     "ThreadSetup",
+    "UncutDeliveries",
     "WorkerPool",
     "merged_bytes_on",
     "unpack_point",

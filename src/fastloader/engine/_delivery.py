@@ -5,7 +5,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from fastloader.engine._stream_point import PackedPoint
 
-__all__ = ["Deliveries", "Delivery"]
+__all__ = ["Deliveries", "Delivery", "UncutDeliveries"]
 
 
 class Delivery(NamedTuple):
@@ -27,3 +27,12 @@ class Delivery(NamedTuple):
 
 Deliveries: TypeAlias = deque[Delivery]
 """Those of the batches that a run has handed out and the consumer has not seen yet."""
+
+
+class UncutDeliveries(Deliveries):
+    """Deliveries of which some are of a `Stretch` of batches: these are its `indices`, and the number is of the first.
+
+    For a consumer that takes many small batches without a look at each.
+    """
+
+    __slots__ = ()

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from fastloader.engine._delivery import Deliveries, Delivery
+from fastloader.engine._delivery import Deliveries, Delivery, UncutDeliveries
 from fastloader.engine._fetch import AllSkippedError
 from fastloader.sampling._compact import IndexArray, IndexList
 from fastloader.sampling._drawn import Drawn, DrawnBatches, Stretch
@@ -190,6 +190,11 @@ class MergedRun(OnDemand):
         return min(max(1, num_batches), MOST_MERGED)
 
     def _deliver(self, wanted: Sequence[Drawn], *, has_batch: bool) -> None:
+        is_uncut = isinstance(self._deliveries, UncutDeliveries)
+        if is_uncut and has_batch and isinstance(wanted, Stretch):
+            first = wanted.numbers.start
+            self._deliveries.append(Delivery(first, wanted, 0, True, None, None))
+            return
         numbers: Iterable[int]
         indices: Iterable[Any]
         states: Iterable[bytes | None]

@@ -1,7 +1,6 @@
 """From a loader to the stream of one epoch: an engine, then stages."""
 
 import weakref
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property, partial
 from typing import Any
@@ -35,7 +34,7 @@ from fastloader.epochs._direct_reading import DirectReading
 from fastloader.epochs._epochs import BegunEpoch
 from fastloader.epochs._iterator import LoaderIterator
 from fastloader.epochs._loader_facts import LoaderFacts
-from fastloader.epochs._opening import Opening
+from fastloader.epochs._opening import Opening, deliveries_for
 from fastloader.epochs._plan import plan_of
 from fastloader.epochs._position import EpochPosition
 from fastloader.epochs._residence import Residence
@@ -112,7 +111,8 @@ class EpochOpener:
             begun: The epoch.
             began: When it was asked for, by `time.perf_counter`.
         """
-        epoch = Opening(loader, begun, began, device_of(loader), plan_of(loader), deque())
+        deliveries = deliveries_for(loader)
+        epoch = Opening(loader, begun, began, device_of(loader), plan_of(loader), deliveries)
         begun.order.batches.keeps_arrays = epoch.plan.batched is not None
         if loader.resident is not None or preferred_residence(loader.dataset) is not None:
             stream = self._open_resident(epoch)

@@ -10,7 +10,8 @@ from typing import Any
 from fastloader._torch_internals import not_compiled
 from fastloader.engine import Deliveries
 from fastloader.epochs._iterator import LoaderIterator
-from fastloader.epochs._position import EpochPosition
+from fastloader.epochs._position import MapPosition
+from fastloader.sampling._drawn import Stretch
 from fastloader.stages import ResidentStream
 from fastloader.stats import PassTally
 from fastloader.threads._held_interrupts import held_interrupts
@@ -32,15 +33,18 @@ class HandIterator(LoaderIterator):
 
     Args:
         stream: The batches; there is no ``transform``, ``count`` or ``reported_length``.
+        position: Kept up to date with what the consumer has got, once it is asked to be.
         **options: See `LoaderIterator`.
     """
 
-    def __init__(self, stream: ResidentStream, **options: Any) -> None:
-        super().__init__(stream, **options)
+    def __init__(
+        self, stream: ResidentStream, *, position: MapPosition, **options: Any
+    ) -> None:
+        super().__init__(stream, position=position, **options)
         self._tell_stream = stream.tell_stream
         self._told: Any = _NOWHERE
-        self._hand = _Hand(self._deliveries, self._position, self._tally)
-        self._position.catch_up = self._tally.catch_up = self._hand.catch_up
+        self._hand = _Hand(self._deliveries, position, self._tally)
+        position.catch_up = self._tally.catch_up = self._hand.catch_up
 
     @not_compiled
     def __next__(self) -> Batch:
@@ -107,9 +111,7 @@ class _Hand:
     **Threads:** any may call `catch_up`.
     """
 
-    def __init__(
-        self, deliveries: Deliveries, position: EpochPosition, tally: PassTally
-    ) -> None:
+    def __init__(self, deliveries: Deliveries, position: MapPosition, tally: PassTally) -> None:
         self.batches: Iterator[Batch] = iter(())
         self._num_left = 0
         self._is_first_noted = False
@@ -140,8 +142,17 @@ class _Hand:
             self._is_first_noted = False
             while self._num_left > num_left:
                 delivery = self._deliveries.popleft()
-                self._position.advance(delivery)
-                self._num_left -= delivery.has_batch
+                if not isinstance(delivery.indices, Stretch):
+                    self._position.advance(delivery)
+                    self._num_left -= delivery.has_batch
+                    continue
+                taken, rest = delivery.indices.split(self._num_left - num_left)
+                if rest:
+                    self._deliveries.appendleft(
+                        delivery._replace(number=rest.numbers.start, indices=rest)
+                    )
+                self._position.advance_past(taken)
+                self._num_left -= len(taken)
 
     def close(self) -> None:
         """Have no batches any more."""

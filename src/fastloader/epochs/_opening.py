@@ -1,5 +1,6 @@
 """An epoch of which it is known what to read, but not yet who does."""
 
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from multiprocessing.process import BaseProcess
@@ -8,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 
 from fastloader._torch_internals import index_sampler, reported_length
-from fastloader.engine import Deliveries, FetchPlan, RunCounters
+from fastloader.engine import Deliveries, FetchPlan, RunCounters, UncutDeliveries
 from fastloader.epochs._epochs import BegunEpoch
 from fastloader.epochs._hand import HandIterator
 from fastloader.epochs._iterator import LoaderIterator
@@ -21,7 +22,7 @@ from fastloader.sampling._drawn import DrawnBatches
 from fastloader.stages import BatchStream, CopySeconds, ResidentStream
 from fastloader.threads._interpreter_lock import has_interpreter_lock
 
-__all__ = ["Opening"]
+__all__ = ["Opening", "deliveries_for"]
 
 
 class Opening(NamedTuple):
@@ -50,9 +51,8 @@ class Opening(NamedTuple):
         """Return the iterator over a stream of the epoch's batches."""
         loader, begun = self.loader, self.begun
         batch_size = regular_batch_size(loader)
-        is_plain = batch_size is not None and loader.device_transform is None
         kind: Any = LoaderIterator
-        if is_plain and isinstance(stream, ResidentStream) and has_interpreter_lock():
+        if isinstance(stream, ResidentStream) and isinstance(self.deliveries, UncutDeliveries):
             kind = HandIterator
         iterator: LoaderIterator = kind(
             stream,
@@ -81,6 +81,18 @@ class Opening(NamedTuple):
             else None,
         )
         return iterator
+
+
+def deliveries_for(loader: Any) -> Deliveries:
+    """Return what takes the deliveries of a pass: uncut where nobody has to look at each batch.
+
+    Args:
+        loader: The loader, for its options as they are now.
+    """
+    if loader.device is None and loader.resident is None:
+        return deque()  # batches that no device cuts
+    is_looked_at = loader.device_transform is not None or regular_batch_size(loader) is None
+    return deque() if is_looked_at or not has_interpreter_lock() else UncutDeliveries()
 
 
 def _renewed(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fastloader.engine import Delivery, PackedPoint, StreamPoint, unpack_point
+from fastloader.sampling._drawn import Stretch
 from fastloader.sampling._epoch_order import OrderStart
 
 __all__ = ["EpochPosition", "MapPosition", "Origin", "StreamPosition"]
@@ -122,6 +123,16 @@ class MapPosition(EpochPosition):
         while self.num_batches in self._beyond:
             self._last = self._beyond.pop(self.num_batches)
             self.num_batches += 1
+
+    def advance_past(self, stretch: Stretch) -> None:
+        """Note that the consumer has got the next batches, in order.
+
+        Args:
+            stretch: At least one.
+        """
+        last = stretch[-1]
+        self._last = Delivery(last.number, last.indices, 0, True, None, None)
+        self.num_batches = last.number + 1
 
     def finish(self, sampler_state: bytes | None) -> None:
         """Note that the consumer has seen the end of the epoch."""

@@ -1,10 +1,10 @@
-"""Indices of batches that lie on a device as well, copied there many batches at once."""
+"""Indices of batches that may lie on a device as well, copied there many batches at once."""
 
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from itertools import accumulate, islice, repeat
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,18 +20,43 @@ _MOST_INDICES = 1 << 17
 """Copied at once: some ten thousand take no longer than one, so many a twentieth of a millisecond."""
 
 
-class _Upload(NamedTuple):
-    """Indices of several batches, here and there."""
+class _Upload:
+    """Indices of several batches, which are copied to a device when they are first asked for there.
 
-    array: npt.NDArray[np.int64]
-    on_device: torch.Tensor
-    stream: Any
-    """That was current then, as `tell_stream` has it."""
-    tell_stream: Callable[[], Any]
+    Args:
+        array: All of them, int64.
+        device: An accelerator, with its index.
+        tell_stream: Tells which stream is current.
+    """
+
+    def __init__(
+        self,
+        array: npt.NDArray[np.int64],
+        device: torch.device,
+        tell_stream: Callable[[], Any],
+    ) -> None:
+        self.array = array
+        self.device = device
+        self.tell_stream = tell_stream
+        self._copied: torch.Tensor | None = None
+        self._stream: Any = None
+
+    def on_device(self) -> torch.Tensor | None:
+        """Return the copy, which is queued now if there is none; None if another stream than then is current."""
+        stream = self.tell_stream()
+        if self._copied is None:
+            host = torch.empty(len(self.array), dtype=torch.int64, pin_memory=True)
+            np.copyto(host.numpy(), self.array)  # by this thread alone
+            self.note_copy(host.to(self.device, non_blocking=True))
+        return self._copied if stream == self._stream else None
+
+    def note_copy(self, copied: torch.Tensor) -> None:
+        """Have a copy that was made on the current stream."""
+        self._copied, self._stream = copied, self.tell_stream()
 
 
 class UploadedIndices(IndexArray):
-    """Indices of a batch as an array and, on the stream that copied them, on a device.
+    """Indices of a batch as an array and, on the stream that copies them, on a device.
 
     Args:
         upload: Has them.
@@ -58,10 +83,8 @@ class UploadedIndices(IndexArray):
 
     def on_device(self) -> torch.Tensor | None:
         """Return them on the device, int64, shape ``(N,)``; None if another stream is current."""
-        upload = self.upload
-        if upload.tell_stream() != upload.stream:
-            return None
-        return upload.on_device[self.start : self.stop]
+        copied = self.upload.on_device()
+        return None if copied is None else copied[self.start : self.stop]
 
     def mapped(self, table: npt.NDArray[np.int64], on_device: torch.Tensor) -> IndexArray:
         """Return the numbers of a table at these places, on the device too if that can be.
@@ -73,9 +96,8 @@ class UploadedIndices(IndexArray):
         places = self.on_device()
         if places is None:
             return IndexArray(table[self.array])
-        upload = self.upload._replace(
-            array=table[self.array], on_device=on_device.index_select(0, places)
-        )
+        upload = _Upload(table[self.array], self.upload.device, self.upload.tell_stream)
+        upload.note_copy(on_device.index_select(0, places))
         return UploadedIndices(upload, 0, len(self))
 
 
@@ -102,7 +124,7 @@ def join_uploaded(parts: Sequence[Any]) -> UploadedIndices | None:
 
 
 class UploadedOrder:
-    """The batches of an order, with their indices on a device where they are arrays.
+    """The batches of an order, whose indices come to a device when they are asked for there, where they are arrays.
 
     Only arrays are read ahead: they come of samplers that know their order from the start.
 
@@ -146,7 +168,7 @@ class UploadedOrder:
         if uncut is not None:
             first, indices, size = uncut
             if len(indices):
-                uploaded = UploadedIndices(self._upload([indices]), 0, len(indices))
+                uploaded = UploadedIndices(self._upload(indices), 0, len(indices))
                 self._stretch = Stretch(first, uploaded, size)
             return len(indices) > 0
         drawn = self._order.take(1)
@@ -156,15 +178,11 @@ class UploadedOrder:
             numbers, parts, states = zip(*drawn, strict=True)
             arrays = [part.array for part in parts]
             edges = list(accumulate(map(len, arrays), initial=0))
-            upload = repeat(self._upload(arrays))
+            upload = repeat(self._upload(np.concatenate(arrays)))
             uploaded_parts = map(UploadedIndices, upload, edges, islice(edges, 1, None))
             drawn = list(map(Drawn, numbers, uploaded_parts, states))
         self._ready.extend(drawn)
         return bool(drawn)
 
-    def _upload(self, arrays: Sequence[npt.NDArray[np.int64]]) -> _Upload:
-        """Copy arrays to the device, one after the other."""
-        host = torch.empty(sum(map(len, arrays)), dtype=torch.int64, pin_memory=True)
-        array = np.concatenate(arrays, out=host.numpy())  # by this thread alone
-        copied = host.to(self._device, non_blocking=True)
-        return _Upload(array, copied, self._tell_stream(), self._tell_stream)
+    def _upload(self, array: npt.NDArray[np.int64]) -> _Upload:
+        return _Upload(array, self._device, self._tell_stream)
