@@ -974,3 +974,16 @@ def test_a_copy_keeps_to_the_settings_of_the_process_that_made_the_loader(monkey
     monkeypatch.setattr("fastloader.machine._machine._count_threads", lambda _root: 7)
 
     assert pickle.loads(data).settings == before
+
+
+@pytest.mark.parametrize("num_workers", [0, pytest.param(1, marks=pytest.mark.multiprocess)])
+def test_a_stream_that_raises_is_an_error_that_says_why_nothing_can_be_left_out(num_workers):
+    class Broken(IterableDataset):
+        def __iter__(self):
+            yield 0
+            raise OSError("no more")
+
+    with pytest.raises(OSError, match="no more") as caught:
+        list(FastLoader(Broken(), 2, num_workers=num_workers, on_error="skip"))
+
+    assert any("catch this in the dataset" in note for note in caught.value.__notes__)

@@ -98,7 +98,7 @@ class FastLoader(LateContext[T_co], ResumableLoader[T_co]):
         batch_transform: Applied to each batch where it was made, in the worker.
         device_transform: Applied to each batch where it arrives, after the copy.
         on_error: What to do when a sample cannot be read: ``"raise"``, or ``"skip"`` it, log
-            it and list it in `skipped`.
+            it and list it in `skipped` (map-style datasets; a stream ends with what it raises).
         on_worker_death: What to do when a worker process ends by itself: ``"raise"``, or
             ``"restart"`` it and give its batches to the new one.
         watchdog_seconds: After this time without a batch a warning is logged that says which

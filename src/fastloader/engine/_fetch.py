@@ -383,6 +383,11 @@ class _IterableFetcher(Fetcher):
         except Exception as error:
             place = self._position + len(self._read)
             error.add_note(f"Raised while reading sample {place} of the stream.")
+            if self._plan.on_error == "skip":
+                error.add_note(
+                    'on_error="skip" leaves out samples of map-style datasets: a generator ends with '
+                    "what it raises, so catch this in the dataset and go on there."
+                )
             raise
         self._is_exhausted |= len(self._read) < wanted
 
