@@ -3,6 +3,7 @@
 import threading
 import weakref
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -172,6 +173,17 @@ def test_arrays_in_files_and_shared_memory_are_not_read(tmp_path):
     holder.pixels[:] = 1
 
     assert fingerprint(holder) == before
+
+
+def test_what_becomes_of_a_tensor_in_shared_memory_is_no_change():
+    dataset = SimpleNamespace(size=torch.zeros(4).share_memory_())
+    before = fingerprint(dataset)
+
+    dataset.size.fill_(5)  # which workers see
+    assert fingerprint(dataset) == before
+
+    dataset.size = dataset.size.clone().share_memory_()
+    assert fingerprint(dataset) != before
 
 
 def test_without_a_change_it_is_equal():

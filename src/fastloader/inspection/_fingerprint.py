@@ -113,22 +113,21 @@ class _Look:
         return tuple(found)
 
     def _at_tensor(self, tensor: torch.Tensor) -> Any:
-        # Inference tensors do not count their in-place changes.
-        version = None if tensor.is_inference() else tensor._version  # noqa: SLF001 - documented
-        return id(tensor), version, self._checksum_of_tensor(tensor)
-
-    def _checksum_of_tensor(self, tensor: torch.Tensor) -> int | None:
-        """Return a checksum of a small tensor, which may be changed by an array over it."""
         is_dense = tensor.layout is torch.strided and not (
             tensor.is_quantized or tensor.is_nested or tensor.is_neg()
         )
-        if type(tensor) is not torch.Tensor or tensor.device.type != "cpu" or not is_dense:
-            return None
-        is_small = 0 < tensor.nbytes <= MOST_PIECES * PIECE_BYTES
-        is_shared = tensor.is_shared()  # type: ignore[no-untyped-call]
-        if not is_small or is_shared or tensor.is_conj() or not tensor.is_contiguous():
-            return None
-        return self._checksum_of(tensor.detach().reshape(-1).view(torch.uint8).numpy())
+        is_plain = type(tensor) is torch.Tensor and tensor.device.type == "cpu" and is_dense
+        if is_plain and tensor.is_shared():  # type: ignore[no-untyped-call]
+            return id(tensor)  # workers see what becomes of it
+        # Inference tensors do not count their in-place changes.
+        version = None if tensor.is_inference() else tensor._version  # noqa: SLF001 - documented
+        checksum = None
+        is_in_one_piece = is_plain and tensor.is_contiguous() and not tensor.is_conj()
+        if is_in_one_piece and 0 < tensor.nbytes <= MOST_PIECES * PIECE_BYTES:
+            # It may be changed by an array over it.
+            flat = tensor.detach().reshape(-1).view(torch.uint8).numpy()
+            checksum = self._checksum_of(flat)
+        return id(tensor), version, checksum
 
     def _checksum(self, array: npt.NDArray[Any]) -> int | None:
         """Return a checksum of an array, None where its memory is not its own.
