@@ -84,13 +84,22 @@ _HOMES = {
     "write_images": "fastloader.writing",
 }
 
+_PACKAGES = (
+    "datasets", "errors", "integrations", "measuring", "mixing", "sampling", "sources",
+    "stats", "testing", "transforms", "tuning", "typing", "writing",
+)  # fmt: skip
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, *_PACKAGES})
+
 
 def __getattr__(name: str) -> Any:
     # Names are imported when they are first asked for: workers need only a few.
     if name in _HOMES:
         return getattr(importlib.import_module(_HOMES[name]), name)
-    if name == "errors":
-        return importlib.import_module("fastloader.errors")
+    if name in _PACKAGES:
+        return importlib.import_module(f"fastloader.{name}")
     if name == "__version__":
         from importlib.metadata import version  # noqa: PLC0415
 

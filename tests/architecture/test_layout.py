@@ -117,6 +117,17 @@ def test_everything_public_has_a_docstring(path):
     assert not missing
 
 
+def test_documented_modules_are_attributes_of_the_package():
+    names = [
+        page.stem for page in (Path(__file__).parents[2] / "docs/reference/api").glob("*.md")
+    ]
+    names.remove("fastloader")
+    script = f"import fastloader as f; [(getattr(f, n), dir(f).index(n)) for n in {names}]"
+
+    assert "tuning" in names
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
 def test_import_takes_no_optional_package_and_starts_nothing():
     script = (
         "import sys, threading, logging, fastloader, fastloader.datasets\n"
