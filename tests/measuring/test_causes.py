@@ -90,7 +90,15 @@ FAULTS = {
         {"num_workers": 0, "collate_seconds": 0.07, "has_own_collate": True},
         "collate_fn=None",
     ),
-    "collate, torch's": ({"num_workers": 0, "collate_seconds": 0.07}, "get_batch"),
+    "collate, torch's": ({"num_workers": 0, "collate_seconds": 0.07}, "not lists of numbers"),
+    "collate, of large arrays": (
+        {"num_workers": 0, "collate_seconds": 0.07, "batch_bytes": 7e7},
+        "smaller types",
+    ),
+    "collate, of large arrays by stock's loader": (
+        {"num_workers": 0, "collate_seconds": 0.07, "batch_bytes": 7e7, "is_fast": False},
+        "FastLoader",
+    ),
     "batch_transform": ({"num_workers": 0, "transform_seconds": 0.07}, "num_workers=4, or"),
     "batch_transform, all": (
         {"num_workers": 4, "transform_seconds": 0.3},
@@ -190,6 +198,15 @@ FAULTS = {
     "busy_cpus": ({"samples_seconds": 0.03, "slowdown": 6.0}, "fewer processes"),
     "busy_cpus, of which only the loop can tell": (
         {"num_workers": 0, "samples_seconds": 1e-3, "queued_wait_seconds": 0.078},
+        "fewer processes",
+    ),
+    "busy_cpus, where nothing else explains the waiting": (
+        {
+            "samples_seconds": 0.03,
+            "step_seconds": 0.03,
+            "slowdown": 1.6,
+            "busy_workers": 1.9,
+        },
         "fewer processes",
     ),
     "unexplained": ({"samples_seconds": 0.045, "step_seconds": 0.03}, "fastloader.benchmark"),

@@ -64,14 +64,7 @@ def find_causes(evidence: Evidence) -> tuple[Finding, ...]:
         waiting = [finding for rule in _WAITING if (finding := rule(evidence)) is not None]
         found += waiting[:1]
         if not found:
-            found.append(
-                Finding(
-                    "unexplained",
-                    wait_share,
-                    "The making of batches does not explain the waiting.",
-                    "compare settings with fastloader.benchmark",
-                )
-            )
+            found.append(_crowd(evidence) if evidence.is_crowded else _unexplained(evidence))
     return tuple(sorted(found, key=lambda finding: -finding.cost_share))
 
 
@@ -158,8 +151,10 @@ def _copy(e: Evidence) -> Finding | None:
 def _busy_cpus(e: Evidence) -> Finding | None:
     wait_seconds = e.uncrowded_wait_seconds
     holds_back = wait_seconds > HOLDS_BACK * (wait_seconds + e.own_step_seconds)
-    if not e.is_crowded or holds_back:
-        return None
+    return None if not e.is_crowded or holds_back else _crowd(e)
+
+
+def _crowd(e: Evidence) -> Finding:
     return _waiting(
         e,
         "busy_cpus",
@@ -249,11 +244,18 @@ def _collate(e: Evidence) -> Finding | None:
             "collate_fn=None, or work on whole arrays in it",
         )
     return _waiting(
-        e,
-        "collate",
-        f"Putting samples together takes {share}.",
-        "samples that are arrays, not lists of numbers, or a method get_batch(indices) of the "
-        "dataset, which reads a whole batch at once",
+        e, "collate", f"Putting samples together takes {share}.", _against_collating(e)
+    )
+
+
+def _against_collating(e: Evidence) -> str:
+    at_once = "a method get_batch(indices) of the dataset, which reads a whole batch at once"
+    if e.batch_bytes < LARGE_BYTES:
+        return f"samples that are arrays, not lists of numbers, or {at_once}"
+    if not e.is_fast:
+        return "FastLoader, which collates into memory that is used again"
+    return (
+        f"smaller types (uint8, converted by batch_transform or device_transform), or {at_once}"
     )
 
 
@@ -346,6 +348,15 @@ def _capacity(e: Evidence) -> Finding | None:
         f"{e.cpus} CPUs can give in time.",
         "cheaper samples: decode once into a cache (cache=), transform whole batches "
         "(batch_transform) or on the device (device_transform)",
+    )
+
+
+def _unexplained(e: Evidence) -> Finding:
+    return _waiting(
+        e,
+        "unexplained",
+        "The making of batches does not explain the waiting.",
+        "compare settings with fastloader.benchmark",
     )
 
 
