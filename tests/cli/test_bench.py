@@ -32,6 +32,9 @@ def make_talking():
 def step(batch):
     time.sleep(0.001)
 
+def yielding():
+    yield 1
+
 def broken(batch):
     raise ValueError("no such label")
 """
@@ -135,11 +138,14 @@ def test_numbers_that_make_no_sense_are_wrong_usage(capsys, command, arguments, 
 
 
 @pytest.mark.parametrize("command", ["bench", "profile", "tune"])
-def test_what_is_neither_dataset_nor_loader_is_refused(capsys, command):
-    assert main([command, "cli_bench:step.__doc__"]) == 1
+@pytest.mark.parametrize(
+    ("target", "given"), [("step.__doc__", "None"), ("yielding", "the iterator <generator")]
+)
+def test_what_is_neither_dataset_nor_loader_is_refused(capsys, command, target, given):
+    assert main([command, f"cli_bench:{target}"]) == 1
 
     error = capsys.readouterr().err
-    assert "should be or return a dataset or a loader, but gave None" in error
+    assert f"should be or return a dataset or a loader, but gave {given}" in error
 
 
 @pytest.mark.parametrize(

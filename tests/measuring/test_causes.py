@@ -232,6 +232,16 @@ FAULTS_WITHOUT_WAITING = {
         "persistent_workers=True",
     ),
     "epoch_gap, kept": ({"epoch_gap_seconds": 3.0, "epoch_seconds": 2.0}, "samples_per_epoch"),
+    "contention, of threads with the loop": (
+        {
+            "uses_threads": True,
+            "cpus": 2,
+            "busy_workers": 1.9,
+            "samples_seconds": 0.01,
+            "wait_seconds": 0.0,
+        },
+        'workers="processes"',
+    ),
     "pinning": ({"accelerator": "cuda", "batch_bytes": 7e7}, "pin_memory=True"),
     "copy": ({"copy_seconds": 0.05}, "uint8"),
 }
@@ -256,6 +266,19 @@ def test_a_fault_that_costs_no_waiting_is_found_with_its_remedy(name):
 
     assert [finding.cause for finding in findings] == [name.partition(",")[0]]
     assert remedy in findings[0].remedy
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"samples_seconds": 0.02}, {"samples_seconds": 0.005}, {"computing_share": 0.4}],
+    ids=["at work as long as alone", "for little of the time", "waiting for files"],
+)
+def test_threads_that_do_not_hold_up_the_loop_are_no_fault(changes):
+    evidence = dataclasses.replace(
+        SOUND, uses_threads=True, cpus=2, busy_workers=1.9, wait_seconds=0.0, **changes
+    )
+
+    assert not find_causes(evidence)
 
 
 @pytest.mark.parametrize("wait_share", [None, 0.0, 0.1, 0.3])

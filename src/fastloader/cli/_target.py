@@ -4,6 +4,7 @@ import argparse
 import importlib
 import os
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 from fastloader.errors import SettingsError
@@ -60,6 +61,11 @@ def load_target(name: str) -> Any:
         raise SettingsError(
             f"{name} should be or return a dataset or a loader, but gave {found!r}, which has "
             "neither samples by index nor an iterator."
+        )
+    if isinstance(found, Iterator):
+        raise SettingsError(
+            f"{name} should be or return a dataset or a loader, but gave the iterator {found!r}, which "
+            "can be read only once: put it into the __iter__ of an IterableDataset."
         )
     return found
 

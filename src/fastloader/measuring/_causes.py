@@ -145,6 +145,26 @@ def _copy(e: Evidence) -> Finding | None:
     )
 
 
+def _taken_turns(e: Evidence) -> Finding | None:
+    # Where the loop waits this is found below, from the rate; where it does not, it may be as slow
+    # all the same: threads that compute make the step wait for the interpreter.
+    if e.wait_share is None or e.wait_share > HOLDS_BACK or not (e.uses_threads and e.computes):
+        return None
+    loop_seconds = e.wait_seconds + e.step_seconds
+    at_once = max(1.0, (e.num_workers + 1) / e.cpus)  # on a core, the loop among them
+    spent = (e.busy_workers or 0.0) * loop_seconds
+    if spent < 1.5 * at_once * e.slowed_seconds or e.slowed_seconds < 0.4 * loop_seconds:
+        return None
+    return Finding(
+        "contention",
+        min(1.0, e.slowed_seconds / loop_seconds),
+        f"Threads are at work on a batch for {spent * 1e3:.1f} ms, and one alone for "
+        f"{e.slowed_seconds * 1e3:.1f}: they compute one after the other, since they share the "
+        "interpreter, and the training loop is one of them.",
+        'workers="processes"',
+    )
+
+
 # What makes the loop wait: the first that applies
 
 
@@ -365,7 +385,14 @@ def _waiting(e: Evidence, cause: Cause, text: str, remedy: str) -> Finding:
 
 
 _Rule: TypeAlias = Callable[[Evidence], Finding | None]
-_ALWAYS: tuple[_Rule, ...] = (_oversubscription, _too_many_workers, _epoch_gap, _pinning, _copy)
+_ALWAYS: tuple[_Rule, ...] = (
+    _oversubscription,
+    _too_many_workers,
+    _epoch_gap,
+    _pinning,
+    _copy,
+    _taken_turns,
+)
 _WAITING: tuple[_Rule, ...] = (
     _busy_cpus,
     _sampler,
