@@ -2,9 +2,9 @@
 
 from fastloader.measuring._batch_size import find_batch_size
 from fastloader.measuring._benchmark import BenchmarkResult, benchmark
-from fastloader.measuring._causes import Cause, Finding
 from fastloader.measuring._diagnose import Diagnosis, diagnose
 from fastloader.measuring._evidence import Evidence
+from fastloader.measuring._finding import Cause, Finding
 from fastloader.measuring._measure import Measurement, measure_loader
 from fastloader.measuring._plot import check_plot, plot_diagnosis, plot_rates
 from fastloader.measuring._subject import is_loader

@@ -12,8 +12,9 @@ from fastloader._loader import FastLoader
 from fastloader._progress_bar import Progress, progress_bar
 from fastloader.machine._busy_clock import ThreadTime, read_thread
 from fastloader.machine._machine import read_machine
-from fastloader.measuring._causes import HOLDS_BACK, Cause, Finding, find_causes
+from fastloader.measuring._causes import find_causes
 from fastloader.measuring._evidence import Evidence
+from fastloader.measuring._finding import HOLDS_BACK, Cause, Finding
 from fastloader.measuring._measure import Measurement, measure_loader
 from fastloader.measuring._probe import ProbeResult, probe
 from fastloader.measuring._subject import Subject
