@@ -776,6 +776,19 @@ def test_gradients_reach_the_model_that_made_samples(options):
 
 
 @pytest.mark.multiprocess
+@pytest.mark.parametrize("workers", ["processes", "threads"])
+@pytest.mark.parametrize("of", [torch.tensor, np.array])
+def test_samples_of_unlike_types_lose_no_digits_in_workers(workers, of):
+    samples = [of([1]), of([0.1]), of([True])]
+    [wanted] = DataLoader(samples, 3)
+
+    [batch] = FastLoader(samples, 3, num_workers=1, workers=workers)
+
+    assert batch.dtype == wanted.dtype
+    assert torch.equal(batch, wanted)
+
+
+@pytest.mark.multiprocess
 @pytest.mark.filterwarnings("ignore:.*quantize:UserWarning", "ignore:TypedStorage")
 @pytest.mark.parametrize("workers", ["processes", "threads"])
 def test_quantized_samples_become_batches_in_workers_too(workers):

@@ -146,8 +146,10 @@ class _TensorCollate:
     def _collate_others(
         self, batch: Sequence[torch.Tensor], collate_fn_map: CollateMap | None
     ) -> Any:
-        if any(map(_cannot_be_out, batch)):
-            return torch.stack(list(batch))  # as torch does outside of workers
+        if all(map(_is_dense, batch)):
+            # As torch does it without workers. In one it makes the memory first, by what the first sample
+            # is: others lose digits there, and tensors with gradients and quantized ones fail.
+            return torch.stack(list(batch))
         return self._stock(batch, collate_fn_map=collate_fn_map)
 
     def _stack(self, batch: Sequence[torch.Tensor]) -> torch.Tensor:
@@ -172,13 +174,12 @@ _DTYPE = attrgetter("dtype")
 _SHAPE = attrgetter("shape")
 
 
-def _cannot_be_out(sample: Any) -> bool:
-    """Return whether a batch of such tensors cannot be made in memory that is there before, as torch does in workers."""
+def _is_dense(sample: Any) -> bool:
     return (
         isinstance(sample, torch.Tensor)
+        and sample.is_cpu
         and sample.layout is torch.strided
         and not sample.is_nested
-        and (sample.requires_grad or sample.is_quantized)
     )
 
 
