@@ -3,6 +3,7 @@
 Each has a test in `tests/test_torch_internals.py` that says what is relied on.
 """
 
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -111,13 +112,18 @@ def set_worker_info(info: WatchedWorkerInfo) -> None:
 class _OfThread(threading.local):
     info: WatchedWorkerInfo | None = None
 
+    def asked(self) -> WatchedWorkerInfo | None:
+        # Torch's collate asks whether to put the batch into shared memory, which threads do not need.
+        asker = sys._getframe(2).f_globals.get("__name__")  # noqa: SLF001 - of whoever calls get_worker_info
+        return None if asker == collate.__module__ else self.info
+
 
 _of_thread = _OfThread()
 
 
 def _get_worker_info() -> Any:
     # Runs with the global names of torch's module.
-    return _fastloader_of_thread.info or _worker_info  # type: ignore[name-defined]  # noqa: F821
+    return _fastloader_of_thread.asked() or _worker_info  # type: ignore[name-defined]  # noqa: F821
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from torch.utils.data import (
     DataLoader,
     Dataset,
     TensorDataset,
+    default_collate,
     get_worker_info,
 )
 
@@ -272,6 +273,20 @@ def test_a_collate_function_of_the_user_is_called():
     loader = threads(Nested(), collate_fn=lambda samples: [s["pair"][0] for s in samples])
 
     assert [index for batch in loader for index in batch] == list(range(23))
+
+
+def test_default_collate_in_a_function_of_the_user_makes_no_shared_memory():
+    weight = torch.ones(3, requires_grad=True)
+
+    [batch] = threads([weight * 2, weight], collate_fn=_of_two)
+
+    assert not batch.is_shared()
+    assert batch.requires_grad
+
+
+def _of_two(samples):
+    assert get_worker_info() is not None
+    return default_collate(samples)
 
 
 def test_threads_of_arithmetic_are_not_multiplied():
