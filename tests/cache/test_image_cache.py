@@ -1,5 +1,6 @@
 """A cache is filled once, by all processes together, and survives the death of any."""
 
+import errno
 import multiprocessing
 import os
 import signal
@@ -14,13 +15,14 @@ from hypothesis import strategies as st
 
 from fastloader.cache import (
     PixelLayout,
+    _disk_file,
     _open,
     choose_units,
     open_disk_cache,
     open_shared_cache,
 )
 from fastloader.cache._disk_file import open_disk_file
-from fastloader.errors import ImageDataError
+from fastloader.errors import ImageDataError, SharedMemoryError
 
 NUM_IMAGES = 12
 LAYOUT = PixelLayout(
@@ -225,6 +227,47 @@ def test_who_needs_an_image_waits_for_it_alone(kind, tmp_path):
 
     assert num_then < NUM_IMAGES
     check_pixels(cache)
+
+
+def test_a_full_disk_is_told_and_what_is_there_stays(tmp_path, monkeypatch):
+    """Also where no room could be taken when the file was made."""
+    monkeypatch.setattr(_disk_file, "_reserve", do_nothing)
+    cache = open_cache("disk", tmp_path)
+    cache.require([0], Decoder())
+    first_checksum, pwrite = 4096, os.pwrite
+
+    def fill_up(descriptor, content, offset):
+        if offset > first_checksum + 8:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return pwrite(descriptor, content, offset)
+
+    for is_full_for_checksums in (False, True):
+        decode = do_nothing if is_full_for_checksums else Decoder()
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "pwrite", fill_up)
+            with pytest.raises(SharedMemoryError, match=r"a\.pixels.*No space left.*make room"):
+                cache.require([11], decode)
+
+    check_pixels(cache, range(3))
+    cache.require([11], Decoder())
+    check_pixels(cache, range(8, 12))
+
+
+@pytest.mark.parametrize("is_reserved", [True, False])
+def test_nobody_writes_to_a_mapping_that_may_find_the_disk_full(
+    tmp_path, monkeypatch, is_reserved
+):
+    if not is_reserved:
+        monkeypatch.setattr(_disk_file, "_reserve", do_nothing)
+    writers = []
+
+    def decode(positions, writer):
+        writers.append(writer)
+        Decoder()(positions, writer)
+
+    open_cache("disk", tmp_path).require([0], decode)
+
+    assert [writer.has_room for writer in writers] == [is_reserved]
 
 
 def fill_slowly(kind, folder, connection):

@@ -1,5 +1,6 @@
 """Processes find each other's memory by what it holds."""
 
+import errno
 import gc
 import multiprocessing
 import os
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fastloader.cache._meeting import HEADER_BYTES, meet
+from fastloader.cache._meeting import HEADER_BYTES, hold, meet
 from fastloader.shm import MemoryFile
 
 pytestmark = pytest.mark.skipif(
@@ -133,3 +134,29 @@ def test_a_forked_child_leaves_its_parents_note_alone(folder):
 
     assert len(list(folder.glob("*.json"))) == 1
     file.close()
+
+
+@pytest.fixture(params=["no room", "no folder for temporary files"])
+def _no_notes(request, monkeypatch):
+    """Let nobody leave a note."""
+
+    def refuse_to_write(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def find_none():
+        raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found")
+
+    if request.param == "no room":
+        monkeypatch.setattr(Path, "write_text", refuse_to_write)
+    else:
+        monkeypatch.setattr(tempfile, "gettempdir", find_none)
+
+
+@pytest.mark.usefixtures("_no_notes")
+def test_where_no_note_can_be_left_each_has_its_own(folder):
+    with meet("a", create) as first, meet("a", create) as second:
+        first.map()[HEADER_BYTES] = 7
+
+        assert second.map()[HEADER_BYTES] == 0
+    assert hold("b", first) is None
+    assert not list(folder.glob("*.json"))

@@ -141,6 +141,36 @@ def test_memory_is_there_for_as_long_as_it_is_written_to(tmp_path, way):
         assert bytes(file.map()) == pixels.tobytes()
 
 
+def cut(path):
+    path.write_bytes(path.read_bytes()[:-3])
+
+
+class UnmappedWriter(MemoryWriter):
+    def view(self, *_):
+        raise AssertionError("writing there may end the process")
+
+
+@each_way
+@pytest.mark.parametrize("damage", [None, cut], ids=["whole", "damaged"])
+def test_a_file_that_may_find_its_disk_full_is_not_written_through_a_mapping(
+    tmp_path, way, damage
+):
+    pixels = random_pixels((40, 50))
+    write_tiff(tmp_path / "a.tif", pixels, compression="zlib")  # larger than a share of all
+    source = TiffFolder(tmp_path)
+    with MemoryFile.create(pixels.nbytes) as file:
+        writer = UnmappedWriter(file, has_room=False)
+        if damage is not None:
+            damage(tmp_path / "a.tif")
+            with pytest.raises(SourceError, match="changed"):
+                source.read_images(np.arange(1), np.zeros(1, np.int64), writer)
+            return
+
+        source.read_images(np.arange(1), np.zeros(1, np.int64), writer)
+
+        assert bytes(file.map()) == pixels.tobytes()
+
+
 @each_way
 def test_chosen_channels_are_read(tmp_path, way):
     pixels = random_pixels((3, 6, 5))
@@ -157,10 +187,6 @@ def remove(path):
 
 def touch(path):
     os.utime(path, (1, 1))
-
-
-def cut(path):
-    path.write_bytes(path.read_bytes()[:-3])
 
 
 @each_way

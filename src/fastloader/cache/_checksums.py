@@ -23,7 +23,7 @@ class UnitChecksums:
     **Processes:** all that have the file see the same.
     """
 
-    __slots__ = ("_file", "_num_units", "_records", "_start_bytes", "_where")
+    __slots__ = ("_file", "_num_units", "_records", "_start_bytes", "where")
 
     def __init__(self, file: MemoryFile, start_bytes: int, num_units: int, where: str) -> None:
         """Lay the records over a part of a file.
@@ -35,13 +35,14 @@ class UnitChecksums:
             where: The file, for error messages.
         """
         self._file = file
-        self._where = where
+        self.where = where
+        """The file, for error messages."""
         self._start_bytes = start_bytes
         self._num_units = num_units
         self._records = np.frombuffer(file.map(), np.uint64, num_units, start_bytes)
 
     def __reduce__(self) -> tuple[type["UnitChecksums"], tuple[object, ...]]:
-        return UnitChecksums, (self._file, self._start_bytes, self._num_units, self._where)
+        return UnitChecksums, (self._file, self._start_bytes, self._num_units, self.where)
 
     def is_recorded(self) -> npt.NDArray[np.bool_]:
         """Return which units were finished once, shape ``(num_units,)``."""
@@ -53,18 +54,22 @@ class UnitChecksums:
         return record != 0 and record == zlib.crc32(content.data) | _IS_RECORDED
 
     def record(self, unit: int, content: npt.NDArray[np.uint8]) -> None:
-        """Note that a unit is finished."""
-        self._records[unit] = zlib.crc32(content.data) | _IS_RECORDED
+        """Note that a unit is finished.
+
+        Raises:
+            SharedMemoryError: If the disk is full.
+        """
+        self._write(unit, zlib.crc32(content.data) | _IS_RECORDED)
 
     def forget(self, unit: int) -> None:
         """Note that a unit is about to be written anew.
 
         Raises:
-            SharedMemoryError: If the file is only to be read.
+            SharedMemoryError: If the file is only to be read, or the disk is full.
         """
         if self._file.is_read_only:
             self._refuse()
-        self._records[unit] = 0
+        self._write(unit, 0)
 
     def check_usable(self) -> None:
         """Check that what is only to be read was finished.
@@ -75,9 +80,14 @@ class UnitChecksums:
         if self._file.is_read_only and not self.is_recorded().all():
             self._refuse()
 
+    def _write(self, unit: int, record: int) -> None:
+        # Not through the mapping: on a full disk that ends the process.
+        content = np.array([record], np.uint64).data.cast("B")
+        self._file.write(self._start_bytes + self._records.itemsize * unit, content)
+
     def _refuse(self) -> NoReturn:
         raise SharedMemoryError(
-            f"The cache file {self._where} cannot be written to, and a part of it is damaged or "
+            f"The cache file {self.where} cannot be written to, and a part of it is damaged or "
             f"was never finished: delete it, or choose another folder with cache_dir=, or the "
             f"environment variable FASTLOADER_CACHE_DIR."
         )

@@ -180,14 +180,15 @@ class ImageCache:
     def _decode_run(self, first_unit: int, last_unit: int, decode: Decode) -> None:
         images = self._board.images_of(first_unit, last_unit)
         units = range(first_unit, last_unit)
-        if self._checksums is not None:
-            for unit in units:
-                self._checksums.forget(unit)
+        if self._checksums is None:
+            self._decode_images(images, decode)
+            return
+        for unit in units:
+            self._checksums.forget(unit)
         self._decode_images(images, decode)
-        if self._checksums is not None:
-            for unit in units:
-                content = self._bytes_of(self._board.images_of(unit, unit + 1))
-                self._checksums.record(unit, content)
+        for unit in units:
+            content = self._bytes_of(self._board.images_of(unit, unit + 1))
+            self._checksums.record(unit, content)
 
     def _decode_images(self, images: slice, decode: Decode) -> None:
         marker = ReadyMarker(self._pixels, self._layout, images, self._board.set_ready)

@@ -35,7 +35,7 @@ def meet(name: str, create: Callable[[], MemoryFile]) -> MemoryFile:
     gone are swept away.
 
     **Processes:** of one user, within one control group and one container. Where there is no
-    ``/proc``, each process has its own.
+    ``/proc``, or no room for a note, each process has its own.
 
     Args:
         name: What the file holds.
@@ -54,8 +54,7 @@ def meet(name: str, create: Callable[[], MemoryFile]) -> MemoryFile:
         _sweep(folder)
         file = create()
         file.write(0, memoryview(key.encode()))
-        note.write_text(json.dumps([os.getpid(), file.fileno()]), encoding="utf-8")
-        weakref.finalize(file, _remove_note, note, os.getpid(), file.fileno())
+        _leave_note(note, file.fileno(), file)
         return file
 
 
@@ -98,9 +97,18 @@ def hold(name: str, owner: object) -> Hold | None:
         note = folder / f"{key}.json"
         if _is_of_others(note, key):
             return None
-        note.write_text(json.dumps([os.getpid(), _NO_FILE]), encoding="utf-8")
-        weakref.finalize(owner, _remove_note, note, os.getpid(), _NO_FILE)
-        return Hold(note, key)
+        return Hold(note, key) if _leave_note(note, _NO_FILE, owner) else None
+
+
+def _leave_note(note: Path, descriptor: int, owner: object) -> bool:
+    """Write a note, which is taken back when its owner is gone; False if there is no room for it."""
+    try:
+        note.write_text(json.dumps([os.getpid(), descriptor]), encoding="utf-8")
+    except OSError:  # each process then has its own
+        note.unlink(missing_ok=True)
+        return False
+    weakref.finalize(owner, _remove_note, note, os.getpid(), descriptor)
+    return True
 
 
 def _is_of_others(note: Path, key: str) -> bool:
@@ -124,8 +132,8 @@ def _key(name: str) -> str:
 @contextmanager
 def locked_folder() -> Iterator[Path | None]:
     """Yield the folder of notes while no other process is in it; None if there cannot be one."""
-    folder = Path(tempfile.gettempdir()) / f"fastloader-{os.getuid()}"
     try:
+        folder = Path(tempfile.gettempdir()) / f"fastloader-{os.getuid()}"  # or there is none
         folder.mkdir(mode=0o700, exist_ok=True)
         status = folder.lstat()
         # In a folder for all users, somebody else may have taken the name.

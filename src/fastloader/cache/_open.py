@@ -20,6 +20,8 @@ from fastloader.shm import MemoryFile
 __all__ = ["open_disk_cache", "open_shared_cache", "shared_name"]
 
 _PAGE_BYTES = 4096
+_BLOCK_BYTES = 512
+"""Unit of `os.stat_result.st_blocks`, whatever the file system."""
 
 CheckRoom = Callable[[], None]
 
@@ -96,7 +98,13 @@ def open_disk_cache(
         lambda: MemoryFile.create(HEADER_BYTES + _whole_pages(len(layout))),
     )
     board = FillBoard(board_file, HEADER_BYTES, edges)
-    pixels = FilePixels(file, start, layout.num_bytes)
+    pixels = FilePixels(
+        file,
+        start,
+        layout.num_bytes,
+        # Not so where a file system cannot take room before it is needed, or compresses.
+        has_room=getattr(opened, "st_blocks", 0) * _BLOCK_BYTES >= opened.st_size,
+    )
     checksums = UnitChecksums(file, DISK_HEADER_BYTES, num_units, str(path))
     checksums.check_usable()
     return ImageCache(layout, pixels, board, checksums)

@@ -47,18 +47,23 @@ class FilePixels:
     **Processes:** carried by a pickle as far as the file is.
     """
 
-    def __init__(self, file: MemoryFile, start_bytes: int, num_bytes: int) -> None:
+    def __init__(
+        self, file: MemoryFile, start_bytes: int, num_bytes: int, *, has_room: bool = True
+    ) -> None:
         """Take a part of a file.
 
         Args:
             file: The file.
             start_bytes: Where the part starts.
             num_bytes: Length of the part.
+            has_room: See `MemoryWriter`.
         """
         self.file = file
         """The file."""
         self.start_bytes = start_bytes
         """Where the part starts in it."""
+        self.has_room = has_room
+        """See `MemoryWriter`."""
         self._num_bytes = num_bytes
 
     def view(self) -> npt.NDArray[np.uint8]:
@@ -67,4 +72,4 @@ class FilePixels:
 
     def writer(self) -> MemoryWriter:
         """Return what puts arrays in their places, for all processes."""
-        return MemoryWriter(self.file, self.start_bytes)
+        return MemoryWriter(self.file, self.start_bytes, has_room=self.has_room)

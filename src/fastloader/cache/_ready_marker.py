@@ -36,7 +36,7 @@ class ReadyMarker(MemoryWriter):
             images: The run.
             set_ready: Called with each run of images that is complete.
         """
-        super().__init__(pixels.file, pixels.start_bytes)
+        super().__init__(pixels.file, pixels.start_bytes, has_room=pixels.has_room)
         self._first = images.start
         self._starts = layout.offsets[images]
         self._missing_bytes = layout.content_bytes[images].copy()

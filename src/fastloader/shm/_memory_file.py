@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing import reduction
 from multiprocessing.context import get_spawning_popen
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
 
@@ -164,8 +165,16 @@ class MemoryFile:
         except OSError as error:
             raise SharedMemoryError(
                 f"{len(content)} bytes cannot be written at byte {offset_bytes} of a file of "
-                f"{self.size_bytes} ({error}): make room."
+                f"{self.size_bytes}{self._place()} ({error}): make room."
             ) from error
+
+    def _place(self) -> str:
+        """Return where the file is on disk, as far as the system says so."""
+        try:
+            path = str(Path(f"/proc/self/fd/{self.fileno()}").readlink())
+        except OSError:
+            return ""
+        return "" if path.startswith("/memfd:") else f", {path},"
 
     def close(self) -> None:
         """Give the descriptor back; harmless when repeated."""

@@ -22,13 +22,19 @@ class MemoryWriter:
     **Processes:** whoever has the file can make one and write to parts of its own.
     """
 
-    def __init__(self, file: MemoryFile, start_bytes: int = 0) -> None:
+    def __init__(
+        self, file: MemoryFile, start_bytes: int = 0, *, has_room: bool = True
+    ) -> None:
         """Write to a file, which stays the caller's.
 
         Args:
             file: Written to; its length must not shrink.
             start_bytes: Where position 0 is in the file.
+            has_room: False for a file on disk that may find the disk full: whoever writes to a
+                `view` of it is then ended by the system, where a call gives an error.
         """
+        self.has_room = has_room
+        """Whether a `view` can be written to in any case."""
         self.file = file
         """Where the bytes go."""
         self.start_bytes = start_bytes

@@ -97,9 +97,9 @@ class _CompiledJob(DecodeJob, ABC):
             num_read = self._read(images, offsets, target)
             images, offsets = images[num_read:], offsets[num_read:]
             if images:
-                at = images[0]
-                out = target.view(int(offsets[0]), *self._kind(at))
-                self._decoder.decode(int(self._rows[at]), out, None)  # knows what is wrong
+                # Python knows what is wrong.
+                in_place = target if isinstance(target, ArrayWriter) else self._in_place
+                self._decode_to(images[0], int(offsets[0]), in_place, target)
                 images, offsets = images[1:], offsets[1:]
 
     @abstractmethod

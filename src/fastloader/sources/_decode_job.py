@@ -22,7 +22,7 @@ _SCRATCH_SHARE = 16
 """For a memory file, images are decoded into memory that is used again and written from there,
 which takes 0.8 to 0.9 of the time that decoding into fresh shared pages takes: each of those is a
 page fault. Where that memory of all cores were more than a sixteenth of all pixels, they are
-decoded in place. So they are in memory of this process, which may be in huge pages."""
+decoded in place, unless a file may find its disk full. So they are in memory of this process, which may be in huge pages."""
 PART_BYTES = 4 << 20
 """Stays in the cache of processors, from which the parent of a child takes it."""
 _ALIGNMENT_BYTES = 16
@@ -98,7 +98,7 @@ class DecodeJob:
         takes_too_much = scratch_bytes * _SCRATCH_SHARE > int(sizes_bytes.sum())
         self._in_place: ArrayWriter | MemoryWriter | None = None
         if isinstance(write, ArrayWriter) or (
-            isinstance(write, MemoryWriter) and takes_too_much
+            isinstance(write, MemoryWriter) and write.has_room and takes_too_much
         ):
             self._in_place = write
         self._starts = _part_starts(sizes_bytes, num_cores)
@@ -152,15 +152,23 @@ class DecodeJob:
             self._decode(at)
 
     def _decode(self, at: int) -> None:
-        offset = int(self._offsets[at])
+        self._decode_to(at, int(self._offsets[at]), self._in_place, self._write)
+
+    def _decode_to(
+        self,
+        at: int,
+        offset: int,
+        in_place: ArrayWriter | MemoryWriter | None,
+        write: WritePixels,
+    ) -> None:
         shape, dtype = self._kind(at)
-        if self._in_place is not None:
-            out = self._in_place.view(offset, shape, dtype)
+        if in_place is not None:
+            out = in_place.view(offset, shape, dtype)
             self._decoder.decode(int(self._rows[at]), out, self._channels)
         else:
             out = self._scratch_array(shape, dtype)
             self._decoder.decode(int(self._rows[at]), out, self._channels)
-            self._write(offset, out)
+            write(offset, out)
 
     def make(self, part: int, buffer: npt.NDArray[np.uint8]) -> None:
         """Decode the images of a part into a buffer; see `BufferedJob`."""
