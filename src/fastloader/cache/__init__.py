@@ -1,6 +1,7 @@
 """Decoded images that all processes of a machine share."""
 
 from fastloader.cache._disk_file import default_cache_folder, disk_cache_path
+from fastloader.cache._disk_folder import CacheFile, find_cache_files, remove_cache_files
 from fastloader.cache._image_cache import Decode, ImageCache
 from fastloader.cache._layout import PixelLayout
 from fastloader.cache._open import open_disk_cache, open_shared_cache
@@ -10,6 +11,7 @@ from fastloader.cache._pixel_bytes import PrivatePixels
 from fastloader.cache._units import choose_units
 
 __all__ = [
+    "CacheFile",
     "Decode",
     "ImageCache",
     "OwnImages",
@@ -19,8 +21,10 @@ __all__ = [
     "choose_units",
     "default_cache_folder",
     "disk_cache_path",
+    "find_cache_files",
     "find_own_images",
     "load_own_images",
     "open_disk_cache",
     "open_shared_cache",
+    "remove_cache_files",
 ]

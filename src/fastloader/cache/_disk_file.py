@@ -9,7 +9,7 @@ import os
 import secrets
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from fastloader._secrets import hide_secrets
@@ -20,12 +20,21 @@ from fastloader.shm import MemoryFile, ProcessLock
 if sys.platform != "win32":
     import fcntl
 
-__all__ = ["DISK_HEADER_BYTES", "default_cache_folder", "disk_cache_path", "open_disk_file"]
+__all__ = [
+    "DISK_HEADER_BYTES",
+    "MAGIC",
+    "default_cache_folder",
+    "disk_cache_path",
+    "is_in_use",
+    "open_disk_file",
+    "remove_unused",
+]
 
 DISK_HEADER_BYTES = 4096
 """At the start of a file: what it holds. Checksums and pixels come behind it."""
 
-_MAGIC = b"fastloader pixels 1\n"
+MAGIC = b"fastloader pixels 1\n"
+"""What each file begins with."""
 _FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
 _NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}
 """What file systems of networks say that know no locks, or whose server of locks is not there."""
@@ -87,21 +96,89 @@ def open_disk_file(
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with _lock, _turn(path) as is_only_one:
-            existing = _open_existing(path, header, num_bytes)
-            if existing is not None:
-                return existing
-            check_room()
-            if is_only_one:
-                for leftover in path.parent.glob(f"{glob.escape(path.name)}.*.part"):
-                    leftover.unlink(missing_ok=True)  # of a process that died here
-            return _create(path, header, num_bytes)
+            file = _open_existing(path, header, num_bytes)
+            if file is None:
+                check_room()
+                if is_only_one:
+                    _remove_leftovers(path)
+                file = _create(path, header, num_bytes)
+            _note_use(file)
+            return file
     except OSError as error:
         if error.errno in _FORBIDDEN and (found := _find_to_read(path, header, num_bytes)):
+            _note_use(found)
             return found
         raise SharedMemoryError(
             f"The cache file {path} cannot be made ({error}): choose a folder that can be "
-            f"written to and has room with cache_dir=, or the environment variable FASTLOADER_CACHE_DIR."
+            f"written to and has room with cache_dir=, or the environment variable FASTLOADER_CACHE_DIR, "
+            f"or remove what is not needed any more (fastloader cache --clear)."
         ) from error
+
+
+def is_in_use(descriptor: int) -> bool:
+    """Return whether a process has a cache file, which is not to be removed then.
+
+    Args:
+        descriptor: Of the file, opened for this alone.
+
+    Returns:
+        True also where the file system has no locks, and nobody can know.
+    """
+    if sys.platform == "win32":
+        return False  # the system itself refuses to remove it
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    fcntl.flock(descriptor, fcntl.LOCK_UN)
+    return False
+
+
+def remove_unused(path: Path) -> bool:
+    """Remove a cache file, and what belongs to it, unless a process has it.
+
+    Nobody finds it while it is looked at: who would, waits for the turn.
+
+    Returns:
+        Whether it is gone.
+
+    Raises:
+        OSError: If it cannot be removed.
+    """
+    with _lock, _turn(path) as is_only_one:
+        try:
+            with path.open("rb") as file:
+                if is_in_use(file.fileno()):
+                    return False
+        except FileNotFoundError:
+            pass
+        path.unlink(missing_ok=True)
+        if is_only_one:
+            _remove_leftovers(path)
+            if sys.platform != "win32":  # which removes no open file
+                path.with_suffix(".lock").unlink(missing_ok=True)
+    return True
+
+
+def _note_use(file: MemoryFile) -> None:
+    """Let others know that a process has a file, for as long as one has, and since when.
+
+    All copies of the descriptor, also those of children, are the same lock.
+    """
+    if sys.platform == "win32":
+        return
+    with suppress(OSError):  # of a file system without locks
+        fcntl.flock(
+            file.fileno(), fcntl.LOCK_SH
+        )  # nobody keeps it for himself, see `is_in_use`
+    with suppress(OSError):  # of somebody else's file
+        os.utime(file.fileno())
+
+
+def _remove_leftovers(path: Path) -> None:
+    """Remove what a process that died here left of the file."""
+    for leftover in path.parent.glob(f"{glob.escape(path.name)}.*.part"):
+        leftover.unlink(missing_ok=True)
 
 
 def _real_place(where: str) -> str:
@@ -124,15 +201,29 @@ def _turn(path: Path) -> Iterator[bool]:
     Yields:
         Whether processes of all machines wait, not of this one alone.
     """
-    descriptor = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o666)
+    lock = path.with_suffix(".lock")
+    descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)
     try:
-        if _lock_file(descriptor):
-            yield True
-        else:
+        if not _lock_file(descriptor):
             with locked_folder():
                 yield False
+            return
+        while not _is_at(
+            lock, descriptor
+        ):  # somebody removed the file of locks, with the cache
+            os.close(descriptor)
+            descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)
+            _lock_file(descriptor)
+        yield True
     finally:
         os.close(descriptor)
+
+
+def _is_at(path: Path, descriptor: int) -> bool:
+    try:
+        return sys.platform == "win32" or os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def _lock_file(descriptor: int) -> bool:
@@ -223,4 +314,4 @@ def _reserve(descriptor: int, num_bytes: int) -> None:
 def _header(content: str, num_bytes: int) -> bytes:
     digest = hashlib.blake2b(content.encode(), digest_size=16).hexdigest()
     text = json.dumps({"content": digest, "bytes": num_bytes, "byteorder": sys.byteorder})
-    return (_MAGIC + text.encode()).ljust(DISK_HEADER_BYTES, b"\0")
+    return (MAGIC + text.encode()).ljust(DISK_HEADER_BYTES, b"\0")

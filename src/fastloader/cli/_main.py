@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from importlib.metadata import version
 
-from fastloader.cli import _bench, _completion, _convert, _doctor, _profile, _tune
+from fastloader.cli import _bench, _cache, _completion, _convert, _doctor, _profile, _tune
 from fastloader.cli._show import show
 from fastloader.errors import FastLoaderError
 
@@ -21,7 +21,7 @@ INTERRUPTED = 130
 CUT_OFF = 141
 """Exit code where nobody reads the output any more, as of a program that ends by SIGPIPE."""
 
-_COMMANDS = (_doctor, _tune, _bench, _profile, _convert, _completion)
+_COMMANDS = (_doctor, _tune, _bench, _profile, _convert, _cache, _completion)
 """Modules with ``add_parser`` and ``run``, in the order of the help."""
 
 

@@ -1,9 +1,13 @@
-"""Numbers of the command line that make no sense below one or at zero, refused as wrong usage."""
+"""Numbers of the command line, refused as wrong usage where they make no sense."""
 
 import argparse
 import math
+import re
 
-__all__ = ["bound", "count", "duration"]
+__all__ = ["bound", "count", "duration", "size"]
+
+_UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+_BINARY_UNITS = {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
 
 
 def count(text: str) -> int:
@@ -43,3 +47,19 @@ def duration(text: str) -> float:
             f"expected a number of seconds of more than 0, but got {text!r}"
         )
     return seconds
+
+
+def size(text: str) -> int:
+    """Return a number of bytes, which may have a unit: ``500MB``, ``1.5 GiB``.
+
+    Raises:
+        argparse.ArgumentTypeError: If it is anything else.
+    """
+    number, unit = re.fullmatch(r"([\d.]*)\s*(.*)", text.strip(), re.DOTALL).groups()  # type: ignore[union-attr]
+    factor = {**_UNITS, **_BINARY_UNITS}.get(unit.upper())
+    try:
+        return int(float(number) * factor)  # type: ignore[operator]
+    except (TypeError, ValueError):
+        raise argparse.ArgumentTypeError(
+            f"expected a number of bytes such as 500MB or 20GB, but got {text!r}"
+        ) from None
