@@ -84,6 +84,10 @@ def test_a_loader_is_measured_as_it_is(capsys):
         (["bench", "cli_bench:make_loader", "--set", "num_workers=1"], "--set needs a dataset"),
         (["bench", "cli_bench:make", "--set", "workers=ants"], "ants"),
         (["bench", "cli_bench:make", "--set", "nosuch=1"], "has no option nosuch"),
+        (
+            ["bench", "cli_bench:make", "--set", "batch_size=0"],
+            "--set batch_size=0: batch_size",
+        ),
         (["profile", "cli_bench:nosuch"], "cannot be imported"),
     ],
 )

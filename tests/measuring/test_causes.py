@@ -90,7 +90,7 @@ FAULTS = {
         {"num_workers": 0, "collate_seconds": 0.07, "has_own_collate": True},
         "collate_fn=None",
     ),
-    "collate, torch's": ({"num_workers": 0, "collate_seconds": 0.07}, "not lists of numbers"),
+    "collate, torch's": ({"num_workers": 0, "collate_seconds": 0.07}, "lists of numbers"),
     "collate, of large arrays": (
         {"num_workers": 0, "collate_seconds": 0.07, "batch_bytes": 7e7},
         "smaller types",

@@ -64,7 +64,10 @@ def run(arguments: argparse.Namespace) -> Report:
         if settings:
             raise SettingsError(f"{arguments.target} is a loader: --set needs a dataset.")
         settings, options = {arguments.target: target}, {}
-    elif not settings:
+    elif settings:
+        for text, given in settings.items():
+            _try_out(text, target, {**options, **given})
+    else:
         stock: Any = DataLoader(target, arguments.batch_size)
         settings = {
             "automatic": {},
@@ -83,6 +86,20 @@ def run(arguments: argparse.Namespace) -> Report:
     if arguments.plot is not None:
         plot_comparison(result, arguments.plot)
     return Report(str(result), {"loaders": result.as_dict()}, parts=(result.cells(),))
+
+
+def _try_out(text: str, target: Any, options: dict[str, Any]) -> None:
+    """Make a loader with settings of the command line, before anything is measured.
+
+    Raises:
+        SettingsError: If they are refused, also by torch.
+    """
+    from fastloader import FastLoader  # noqa: PLC0415 - help needs no torch
+
+    try:
+        FastLoader(target, **options)
+    except (TypeError, ValueError) as error:
+        raise SettingsError(f"--set {text}: {error}") from error
 
 
 def parse_settings(text: str) -> dict[str, Any]:

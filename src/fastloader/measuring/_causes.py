@@ -139,7 +139,7 @@ def _collate(e: Evidence) -> Finding | None:
 def _against_collating(e: Evidence) -> str:
     at_once = "a method get_batch(indices) of the dataset, which reads a whole batch at once"
     if e.batch_bytes < LARGE_BYTES:
-        return f"samples that are arrays, not lists of numbers, or {at_once}"
+        return f"{at_once}, or arrays where samples are lists of numbers"
     if not e.is_fast:
         return "FastLoader, which collates into memory that is used again"
     return (
