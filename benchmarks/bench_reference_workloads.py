@@ -94,11 +94,16 @@ def fixed(workload: str, scale: float, options: dict[str, Any]) -> Run:
 def automatic(workload: str, scale: float) -> Run:
     """Read epochs with automatic settings, once their workers have been taken on."""
     loader = FastLoader(**load(workload, scale))
-    until = time.perf_counter() + SETTLING_SECONDS * scale
+    read_until_settled(loader, SETTLING_SECONDS * scale)
+    return pass_over(loader.__iter__)
+
+
+def read_until_settled(loader: FastLoader[Any], seconds: float = SETTLING_SECONDS) -> None:
+    """Read epochs while automatic workers are taken on."""
+    until = time.perf_counter() + seconds
     while time.perf_counter() < until:
         for _ in loader:
             pass
-    return pass_over(loader.__iter__)
 
 
 def tune(workload: str, scale: float, budget_seconds: float) -> TuningReport:
@@ -132,11 +137,22 @@ def samples_alone(workload: str, scale: float) -> Run:
     """Read the samples in processes that live on, and drop them there."""
     given, chosen = load(workload, scale), WORKLOADS[workload]
     number = chosen.most_workers if chosen.waits else usable_cpus()
+    return run_in_processes(given["dataset"], given["batch_sampler"], number)
+
+
+def run_in_processes(dataset: Any, batches: list[list[int]], number: int = 0) -> Run:
+    """Return a run that reads the samples in processes which live on.
+
+    Args:
+        dataset: Of the samples.
+        batches: Their indices.
+        number: Of processes; as many as there are cores if 0.
+    """
+    number = number or usable_cpus()
     pipes = [multiprocessing.Pipe() for _ in range(number)]
     for place, (_, theirs) in enumerate(pipes):
-        share = given["batch_sampler"][place::number]
         multiprocessing.get_context("fork").Process(
-            target=_read_when_asked, args=(theirs, given["dataset"], share), daemon=True
+            target=_read_when_asked, args=(theirs, dataset, batches[place::number]), daemon=True
         ).start()
 
     def run() -> Work:

@@ -89,7 +89,7 @@ _ORDER = (
     "bench_held_data", "bench_items", "bench_loaders", "bench_training", "bench_tables",
     "bench_rows", "bench_preload", "bench_image_folders", "bench_cache_memory", "bench_augment",
     "bench_statistics", "bench_device", "bench_end_to_end", "bench_multiscale", "bench_cells",
-    "bench_reference_workloads", "bench_stats_overhead",
+    "bench_reference_workloads", "bench_thread_workers", "bench_stats_overhead",
 )  # fmt: skip
 
 
