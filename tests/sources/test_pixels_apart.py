@@ -1,7 +1,11 @@
 """Pixels of Arrow files are found before they are read, over several record batches."""
 
+import mmap
+import re
+import sys
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +18,7 @@ from fastloader.shm import ArrayWriter
 from fastloader.sources import _ipc, _table_source, open_source
 from fastloader.sources._flatbuffer import FlatTable
 from fastloader.sources._ipc_file import IpcFile
+from fastloader.sources._mapped_pages import let_go_of_pages
 from fastloader.sources._pixels_apart import ApartPixels
 from fastloader.sources._stored_buffer import StoredBuffer
 from tests.ome_arrow_tables import image_array, ome_arrow_value, random_image
@@ -51,6 +56,57 @@ def test_parts_are_loaded_when_they_are_asked_for_and_only_the_last_is_kept():
     assert pixels[0:1].tolist() == [0]
     assert pixels[2:3].tolist() == [2]  # more than was said
     assert loaded[2:] == [(0, 2), (0, 3)]
+
+
+def test_parts_are_let_go_of_once_others_are_asked_for_or_all_are_written():
+    gone = []
+    loads = [lambda num_items, number=number: np.full(num_items, number) for number in range(3)]
+    pixels = ApartPixels([2, 2, 2], loads, lambda values: gone.append(int(values[0])))
+
+    assert [int(pixels[0:2][0]), int(pixels[2:4][0])] == [0, 1]
+    assert gone == [0]
+    pixels.close()
+    assert gone == [0, 1]
+    pixels.close()
+    assert gone == [0, 1]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems keep the pages")
+@compressions
+def test_pages_of_a_file_that_was_read_are_let_go_of_and_are_there_again(tmp_path, compression):
+    images = [random_image((1, 1, 1, 512, 512), seed=seed) for seed in range(8)]
+    table = pa.table({"image": image_array(list(map(ome_arrow_value, images)))})
+    path = write(tmp_path / "a.arrow", table, compression)
+    source = open_source(path)
+
+    assert_same(images, read_images(source))
+    assert _resident_bytes(path) < path.stat().st_size / 4
+    assert_same(images[2:4], read_images(source, [2, 3])[2:4])
+    assert_same(images, read_images(source))
+
+
+def _resident_bytes(path):
+    """Return how much of a mapped file this process has in memory."""
+    maps = Path("/proc/self/smaps").read_text("utf-8")
+    resident = re.findall(rf"{re.escape(str(path))}\n(?:.*\n)*?Rss: +(\d+) kB", maps)
+    assert resident, "the file is not mapped"
+    return 1024 * sum(map(int, resident))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems keep the pages")
+def test_only_whole_pages_of_the_file_are_let_go_of():
+    # Of no file: what is let go of is lost.
+    block = mmap.mmap(-1, 4 * mmap.PAGESIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    view = np.frombuffer(block, np.uint8)
+    view[:] = 1
+    start = view.ctypes.data
+
+    let_go_of_pages(range(start, start + 2 * mmap.PAGESIZE), view)
+    assert view.all()
+    let_go_of_pages(range(start, start + len(view)), view[1 : 3 * mmap.PAGESIZE - 1])
+
+    lost = np.flatnonzero(view == 0)
+    assert lost.tolist() == list(range(mmap.PAGESIZE, 2 * mmap.PAGESIZE))
 
 
 def test_parts_that_are_loaded_ahead_come_in_any_order():

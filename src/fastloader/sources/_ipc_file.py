@@ -27,7 +27,9 @@ from fastloader.sources._ipc_message import (
 from fastloader.sources._ipc_pixels import ApartBatch, PixelLeaf, find_pixel_leaf
 from fastloader.sources._kept_blocks import KeptBlocks
 from fastloader.sources._location import Location, PathLike, StorageOptions
+from fastloader.sources._mapped_pages import let_go_of_pages
 from fastloader.sources._opened_here import OpenedHere, state_without
+from fastloader.sources._pixels_apart import LetGo
 from fastloader.sources._stored_buffer import StoredBuffer
 
 __all__ = ["IpcFile"]
@@ -189,14 +191,24 @@ class IpcFile:
             is_kept[leaf.buffer] = False
             lists = self.read_batch(number, column, is_kept)[name]
             stored, codec = self._buffer_of(header, leaf.buffer), header.codec
+            is_local = self._location.is_local
             buffer = StoredBuffer(stored, codec)
             # What is not kept is forgotten by each buffer, so that the next one finds its memory free.
-            first = buffer.first if keeps else partial(_first_of, stored, codec)
+            first = buffer.first if keeps else partial(_first_of, stored, codec, is_local)
             # Not by a method, through which what is kept would keep its owner.
             batch = leaf.of_buffer(lists, buffer.num_bytes, first, partial(_reading, self.path))
             if keeps and batch is not None:
                 self._decompressed.put(key, batch, buffer.num_bytes)
         return batch
+
+    def letting_go(self) -> LetGo | None:
+        """Return what takes pixels that were read out of this process; None if they are no pages of the file."""
+        if not self._is_mapped:
+            return None
+        file = self._opened.get()
+        file.seek(0)
+        start = file.read_buffer(1).address
+        return partial(let_go_of_pages, range(start, start + file.size()))
 
     def is_worth_keeping(self, numbers: Sequence[int]) -> bool:
         """Return whether record batches can be kept together, so that one may be found again.
@@ -356,10 +368,14 @@ def _reading(path: str) -> AbstractContextManager[None]:
 
 
 def _first_of(
-    stored: npt.NDArray[np.uint8], codec: str, num_bytes: int
+    stored: npt.NDArray[np.uint8], codec: str, is_mapped: bool, num_bytes: int
 ) -> npt.NDArray[np.uint8]:
     """Return the first bytes of a compressed buffer, which nobody else has."""
-    return StoredBuffer(stored, codec).first(num_bytes)
+    first = StoredBuffer(stored, codec).first(num_bytes)
+    if is_mapped:
+        start = stored.ctypes.data
+        let_go_of_pages(range(start, start + len(stored)), stored)
+    return first
 
 
 def _read_footer(file: pa.NativeFile, path: str) -> bytes:

@@ -207,6 +207,7 @@ class PixelWriter:
                 at = np.searchsorted(stops, misfit, "right")
                 _refuse_misfit(pieces, int(runs[head + at]), values[misfit], dtype)
             self._write(int(to[head]), values.astype(dtype, copy=False))
+            del values  # not to be held while the next are decompressed
 
     def _write_tiled(
         self,

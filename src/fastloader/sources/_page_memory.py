@@ -5,7 +5,7 @@ import numpy.typing as npt
 
 __all__ = ["PageBlocks", "PageMemory"]
 
-_KEPT_BYTES = 8 << 20
+_KEPT_BYTES = 4 << 20
 """Of one thread, when it reads nothing."""
 
 

@@ -52,6 +52,8 @@ class PiecePass:
             self._without.append(row_numbers[has_none])
             is_wanted &= ~has_none
         num_written = self._writer.write(column, row_numbers, is_wanted, apart)
+        if apart is not None:
+            apart.close()
         if self._on_rows is not None and num_written:
             self._on_rows(num_written)
 
