@@ -1,5 +1,6 @@
 """Several Parquet files as one: lists of files, folders, partitions, many open files."""
 
+import json
 import pickle
 
 import numpy as np
@@ -51,6 +52,57 @@ def test_files_follow_one_another_in_the_order_given(tmp_path):
     picked = read_images(source, [1, 3, 5])
     assert_same([None, IMAGES[1], None, IMAGES[3], None, IMAGES[5]], picked)
     assert source.where.startswith(f"{paths[0]}, column 'image' and 2 more files")
+
+
+def write_log(root, lines, version=0):
+    log = root / "_delta_log" / f"{version:020}.json"
+    log.parent.mkdir(exist_ok=True)
+    log.write_text("\n".join(map(json.dumps, lines)))
+
+
+def write_snapshots(root, *operations):
+    snapshots = [{"summary": {"operation": one}} for one in operations]
+    (root / "metadata").mkdir(exist_ok=True)
+    (root / "metadata" / "v1.metadata.json").write_text(json.dumps({"snapshots": snapshots}))
+
+
+def test_a_table_whose_log_only_adds_files_is_a_folder_like_others(plates):
+    write_log(plates, [{"protocol": {}}, {"add": {"path": "plate=7/well=A1/a.parquet"}}])
+    write_part(plates / "_delta_log" / "00.checkpoint.parquet", [8])
+    write_snapshots(plates, "append", "append")
+
+    assert_same(IMAGES[3:5] + IMAGES[5:6] + IMAGES[:3], read_images(open_source(plates)))
+
+
+@pytest.mark.parametrize(
+    ("lines", "version"),
+    [
+        ([{"add": {"path": "b"}}, {"remove": {"path": "plate=7/well=A1/a.parquet"}}], 0),
+        ([{"add": {"path": "b", "deletionVector": {"storageType": "u"}}}], 0),
+        ([{"add": {"path": "b"}}], 1),
+    ],
+    ids=["a file removed", "rows deleted", "no beginning"],
+)
+def test_a_delta_table_of_which_not_all_files_count_is_refused(plates, lines, version):
+    write_log(plates, lines, version)
+
+    with pytest.raises(SourceError, match=r"plates is a Delta table .*file_uris\(\)"):
+        open_source(plates)
+
+
+def test_an_iceberg_table_of_which_not_all_files_count_is_refused(plates):
+    write_snapshots(plates, "append", "overwrite")
+
+    with pytest.raises(SourceError, match=r"plates is an Iceberg table .*plan_files\(\)"):
+        open_source(plates)
+
+
+def test_a_log_that_cannot_be_read_is_named(plates):
+    write_log(plates, [])
+    (plates / "_delta_log" / f"{1:020}.json").write_text("{no json")
+
+    with pytest.raises(SourceError, match=r"_delta_log/0+1\.json cannot be read"):
+        open_source(plates)
 
 
 def test_a_folder_gives_all_its_files_and_its_partitions_as_columns(plates):

@@ -13,6 +13,7 @@ from fastloader.sources._location import Location, PathLike, StorageOptions
 from fastloader.sources._parquet import ParquetSource
 from fastloader.sources._protocol import ImageSource
 from fastloader.sources._remote_tree import RemoteTree
+from fastloader.sources._table_log import check_log
 
 __all__ = ["PARQUET_ENDINGS", "open_parquet"]
 
@@ -95,7 +96,7 @@ def _parquet_files(location: Location) -> dict[str, str]:
     Hidden ones are left out.
 
     Raises:
-        SourceError: If it cannot be listed.
+        SourceError: If it cannot be listed, or not all of its files count.
     """
     if location.is_of_web:
         tree = RemoteTree(location.path, location.storage_options)
@@ -105,6 +106,7 @@ def _parquet_files(location: Location) -> dict[str, str]:
         found = {tree.plain(path): path for path in listed}
     else:
         found = {path: path for path in location.list_files()}
+    check_log(location, found)
     return {
         plain: found[plain]
         for plain in sorted(found)
