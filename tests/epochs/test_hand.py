@@ -13,6 +13,7 @@ from torch.utils.data import TensorDataset
 from fastloader import FastLoader
 from fastloader.datasets._wrapper import DatasetWrapper
 from fastloader.epochs._hand import HandIterator
+from fastloader.sampling._uploaded import _Upload
 
 pytestmark = pytest.mark.usefixtures("resident_here")
 
@@ -72,6 +73,30 @@ def test_data_and_gathered_batches_are_let_go_of():
     gc.collect()
     assert last() is None
     assert loader.stats.snapshot("epoch").num_batches == 72
+
+
+def test_a_loader_that_is_given_up_leaves_nothing_to_the_garbage_collector():
+    gc.collect()
+    gc.disable()
+    try:
+        loader = make_loader()
+        next(iter(loader))
+        del loader
+        left = [
+            type(one) for one in gc.get_objects() if isinstance(one, _Upload | HandIterator)
+        ]
+    finally:
+        gc.enable()
+
+    assert left == []
+
+
+def test_indices_do_not_stay_on_the_device_when_a_pass_is_over():
+    loader = make_loader()
+    list(loader)
+    gc.collect()
+
+    assert not [one for one in gc.get_objects() if isinstance(one, _Upload)]
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 64, 65, 66, 200, 333, 334])

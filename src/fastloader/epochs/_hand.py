@@ -10,7 +10,7 @@ from typing import Any
 from fastloader._torch_internals import not_compiled
 from fastloader.engine import Deliveries
 from fastloader.epochs._iterator import LoaderIterator
-from fastloader.epochs._position import MapPosition
+from fastloader.epochs._position import MapPosition, note_nothing
 from fastloader.sampling._drawn import Stretch
 from fastloader.stages import ResidentStream
 from fastloader.stats import PassTally
@@ -44,7 +44,6 @@ class HandIterator(LoaderIterator):
         self._tell_stream = stream.tell_stream
         self._told: Any = _NOWHERE
         self._hand = _Hand(self._deliveries, position, self._tally)
-        position.catch_up = self._tally.catch_up = self._hand.catch_up
 
     @not_compiled
     def __next__(self) -> Batch:
@@ -119,6 +118,7 @@ class _Hand:
         self._position = position
         self._tally = tally
         self._noting = RLock()  # a handler of signals may ask where the pass is
+        position.catch_up = tally.catch_up = self.catch_up
 
     def fill(self, batches: Iterator[Batch], *, is_first_noted: bool) -> None:
         """Have other batches, when those of before are taken or are among them.
@@ -155,7 +155,8 @@ class _Hand:
                 self._num_left -= len(taken)
 
     def close(self) -> None:
-        """Have no batches any more."""
+        """Have no batches any more, and be asked for nothing."""
         self.catch_up()
+        self._position.catch_up = self._tally.catch_up = note_nothing
         with self._noting:
             self._num_left, self.batches = 0, iter(())

@@ -10,7 +10,7 @@ from fastloader.engine import Delivery, PackedPoint, StreamPoint, unpack_point
 from fastloader.sampling._drawn import Stretch
 from fastloader.sampling._epoch_order import OrderStart
 
-__all__ = ["EpochPosition", "MapPosition", "Origin", "StreamPosition"]
+__all__ = ["EpochPosition", "MapPosition", "Origin", "StreamPosition", "note_nothing"]
 
 
 class EpochPosition(ABC):
@@ -27,12 +27,12 @@ class EpochPosition(ABC):
         self.start = start
         self.num_batches = num_batches
         self.is_finished = False
-        self.catch_up: Callable[[], None] = _nothing
+        self.catch_up: Callable[[], None] = note_nothing
         """Notes what the consumer has got since; to be called before anybody reads the place."""
 
     def __getstate__(self) -> dict[str, Any]:
         self.catch_up()
-        return {**self.__dict__, "catch_up": _nothing}
+        return {**self.__dict__, "catch_up": note_nothing}
 
     @abstractmethod
     def advance(self, delivery: Delivery) -> None:
@@ -131,7 +131,8 @@ class MapPosition(EpochPosition):
             stretch: At least one.
         """
         last = stretch[-1]
-        self._last = Delivery(last.number, last.indices, 0, True, None, None)
+        # As an array: what was sent to a device with them is not to stay there.
+        self._last = Delivery(last.number, last.indices.array, 0, True, None, None)
         self.num_batches = last.number + 1
 
     def finish(self, sampler_state: bytes | None) -> None:
@@ -194,5 +195,5 @@ class StreamPosition(EpochPosition):
         return {**self._points, **told}
 
 
-def _nothing() -> None:
+def note_nothing() -> None:
     """Do what there is to do where each batch is noted at once."""
