@@ -1,9 +1,13 @@
 """Each cause is told from the evidence alone, with what to write against it."""
 
+import ast
 import dataclasses
+import inspect
+import re
 
 import pytest
 
+from fastloader import FastLoader, OMEArrowDataset
 from fastloader.measuring import Evidence
 from fastloader.measuring._causes import find_causes
 
@@ -266,6 +270,23 @@ def test_a_fault_that_costs_no_waiting_is_found_with_its_remedy(name):
 
     assert [finding.cause for finding in findings] == [name.partition(",")[0]]
     assert remedy in findings[0].remedy
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", [*FAULTS, *FAULTS_WITHOUT_WAITING])
+def test_what_a_remedy_says_to_write_can_be_written(name):
+    evidence = SLOW if name in FAULTS else SOUND
+    changes, _ = {**FAULTS, **FAULTS_WITHOUT_WAITING}[name]
+    [finding] = find_causes(dataclasses.replace(evidence, **changes))
+
+    told = dict(re.findall(r'(\w+)=("\w+"|\w+)?', finding.remedy))
+
+    datasets_own = {"cache"}
+    options = {n: ast.literal_eval(value) for n, value in told.items() if n not in datasets_own}
+    for option in ("device", "resident"):  # not on every machine
+        options.pop(option, None)
+    assert datasets_own <= inspect.signature(OMEArrowDataset).parameters.keys()
+    FastLoader(range(64), 8, **options)
 
 
 @pytest.mark.parametrize(
