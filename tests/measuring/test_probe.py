@@ -5,9 +5,11 @@ import time
 import traceback
 
 import pytest
+import torch
 from torch.utils.data import DataLoader, get_worker_info
 
 from fastloader import FastLoader
+from fastloader.measuring import _probe
 from fastloader.measuring._probe import _ended, _note_end, _Part, _summed, probe
 
 
@@ -150,3 +152,35 @@ def test_the_callers_code_finds_its_own_dataset_in_the_worker(kind):
     loader = kind(Items(), 2, num_workers=1, worker_init_fn=keep_first_half)
 
     assert len(probe(loader, 0.1).sample_seconds) > 1
+
+
+@pytest.mark.parametrize("kind", [FastLoader, DataLoader])
+def test_what_this_package_collates_on_one_thread_is_tried_on_one(monkeypatch, kind):
+    seen = set()
+
+    def collate(samples):
+        seen.add(torch.get_num_threads())
+        return samples
+
+    monkeypatch.setattr(_probe, "default_collate", collate)
+    monkeypatch.setattr(torch, "get_num_threads", (numbers := NumThreads()).get)
+    monkeypatch.setattr(torch, "set_num_threads", numbers.set)
+    loader = kind([torch.zeros(3)] * 8, 4, collate_fn=collate, num_workers=0)
+
+    probe(loader, 0.01)
+
+    assert seen == {1 if kind is FastLoader else 5}
+    assert numbers.number == 5
+
+
+class NumThreads:
+    """How many threads torch would compute on."""
+
+    def __init__(self):
+        self.number = 5
+
+    def get(self):
+        return self.number
+
+    def set(self, number):
+        self.number = number

@@ -4,7 +4,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -163,6 +163,16 @@ def _parts(loader: DataLoader[Any], subject: "_ProbedDataset") -> Generator[_Par
             close()  # torch's own end when nobody holds them
 
 
+@contextmanager
+def _torch_on_one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 def _as_it_is(part: _Part) -> _Part:
     return part
 
@@ -195,6 +205,9 @@ class _ProbedDataset:
         self._iterator: Iterator[Any] | None = None
         is_fast = isinstance(loader, FastLoader) and loader.collate_fn is default_collate
         self._batched = as_batched(self.probed) if is_fast and self._has_batches else None
+        # This package's own collating is by one thread, but of the largest batches. Those that torch
+        # collates with would wait for each other on a busy machine, and spin beside the next samples.
+        self._collating = _torch_on_one_thread if is_fast else nullcontext
         dataset: Any = self.probed
         self._length = MOST_SAMPLES if self._is_iterable else min(MOST_SAMPLES, len(dataset))
         # Spread over the dataset, whose parts may differ.
@@ -221,7 +234,8 @@ class _ProbedDataset:
         later = time.perf_counter()
         if made:
             subject = made if self._has_batches else made[0]
-            batch, collate_seconds = _own_seconds(lambda: self._collate_fn(subject))
+            with self._collating():
+                batch, collate_seconds = _own_seconds(lambda: self._collate_fn(subject))
         if (transform := self._transform) is not None and seconds:
             batch, transform_seconds = _own_seconds(lambda: transform(batch))
         later = time.perf_counter() - later
