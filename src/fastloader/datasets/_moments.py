@@ -152,14 +152,11 @@ def merge_moments(first: Moments, second: Moments) -> Moments:
             _added(first.sums, second.sums),
             _added(first.sums_of_squares, second.sums_of_squares),
         )
-    columns = zip(
-        zip(first.counts, second.counts, strict=True),
-        zip(first.means, second.means, strict=True),
-        zip(first.remainders, second.remainders, strict=True),
-        zip(first.squares, second.squares, strict=True),
-        strict=True,
+    pairs = (
+        np.array([getattr(one, field.name) for one in (first, second)], np.float64).T
+        for field in fields(RoundedMoments)
     )
-    merged = [_combine(*(np.array(pair, np.float64) for pair in column)) for column in columns]
+    merged = [_combine(*column) for column in zip(*pairs, strict=True)]
     return RoundedMoments(counts, *zip(*merged, strict=True))
 
 
@@ -203,19 +200,10 @@ def _added(first: tuple[int, ...], second: tuple[int, ...]) -> tuple[int, ...]:
 
 def _side_by_side(channels: Sequence[Moments]) -> Moments:
     """Return the moments of single channels as those of several."""
-    exact = [one for one in channels if isinstance(one, ExactMoments)]
-    if len(exact) == len(channels):
-        return ExactMoments(
-            tuple(one.counts[0] for one in exact),
-            tuple(one.sums[0] for one in exact),
-            tuple(one.sums_of_squares[0] for one in exact),
-        )
-    return RoundedMoments(
-        tuple(one.counts[0] for one in channels),
-        tuple(one.means[0] for one in channels),
-        tuple(one.remainders[0] for one in channels),
-        tuple(one.squares[0] for one in channels),
-    )
+    are_exact = all(isinstance(one, ExactMoments) for one in channels)
+    kind: type[Any] = ExactMoments if are_exact else RoundedMoments
+    columns = (tuple(getattr(one, field.name)[0] for one in channels) for field in fields(kind))
+    return cast("Moments", kind(*columns))
 
 
 def _is_exact(dtype: np.dtype[Any]) -> bool:
