@@ -14,8 +14,7 @@ Method: one run before the clock starts, then interleaved; a run is one epoch, o
 Limit: a copy from pinned memory of the same size; of data in memory, an epoch that is indexed at once by hand
     on the device.
 Losing cases: small data in memory, against an epoch that is indexed at once by hand on the device: its
-    batches are cut from that without a loader's calls, for twice the memory of the data. What is left to do
-    is to make those calls fewer or cheaper.
+    batches are cut from that without a loader's start of an epoch, for twice the memory of the data.
 Command: python benchmarks/bench_device.py --workload float32
 """
 
