@@ -28,10 +28,10 @@ from fastloader.settings._choose import GIVEN
 from fastloader.settings._given import (
     as_count,
     as_size,
-    check_callable,
-    check_choice,
+    check_callables,
     check_seconds,
     check_seed,
+    check_words,
     read_override,
     start_method_of,
     warn_of_ignored,
@@ -171,17 +171,21 @@ class FastLoader(LateContext[T_co], ResumableLoader[T_co]):
         prefetch_factor = as_count("prefetch_factor", prefetch_factor)
         seed = as_count("seed", seed)
         check_seed(seed, generator)
-        check_callable("collate_fn", collate_fn)
-        check_callable("worker_init_fn", worker_init_fn)
-        check_callable("batch_transform", batch_transform)
-        check_callable("device_transform", device_transform)
-        check_choice("in_order", in_order, (True, False, "auto"))
+        check_callables(
+            collate_fn=collate_fn,
+            worker_init_fn=worker_init_fn,
+            batch_transform=batch_transform,
+            device_transform=device_transform,
+        )
         check_seconds("watchdog_seconds", watchdog_seconds)
-        check_choice("workers", workers, ("processes", "threads", "auto"))
-        check_choice("transport", transport, ("shared", "torch", "auto"))
-        check_choice("resident", resident, ("device", None))
-        check_choice("on_error", on_error, ("raise", "skip"))
-        check_choice("on_worker_death", on_worker_death, ("raise", "restart"))
+        check_words(
+            in_order=in_order,
+            workers=workers,
+            transport=transport,
+            resident=resident,
+            on_error=on_error,
+            on_worker_death=on_worker_death,
+        )
         dataset = share_stream(dataset, distributed)
         order = resolve_order(
             GivenOrder(
@@ -249,8 +253,7 @@ class FastLoader(LateContext[T_co], ResumableLoader[T_co]):
             worker_init_fn=worker_init_fn,
             multiprocessing_context=(
                 None
-                if multiprocessing_context == "auto"
-                or chosen.of("multiprocessing_context") is None
+                if multiprocessing_context == "auto" or chosen.start_method is None
                 else multiprocessing_context
             ),
             generator=generator,

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import torch
 from torch._C._dynamo import eval_frame
@@ -171,7 +171,8 @@ def batches_under_way(iterator: Any) -> tuple[int, int]:
 
 def index_sampler(loader: DataLoader[Any]) -> Iterable[Any]:
     """Return what the loader reads: its batch sampler, or its sampler without batches."""
-    return cast("Iterable[Any]", loader._index_sampler)  # noqa: SLF001
+    sampler: Iterable[Any] = loader._index_sampler  # noqa: SLF001
+    return sampler
 
 
 def reads_otherwise(cls: type[DataLoader[Any]]) -> bool:

@@ -270,10 +270,10 @@ def test_no_more_memory_is_looked_for_than_is_enough(system, monkeypatch, unused
     monkeypatch.setattr(machine_module, "_read_unused_bytes", lambda: unused * GB)
     monkeypatch.setattr(machine_module.sys, "platform", "linux")
 
-    machine = read_machine(system({}), {})
+    root = system({})
 
-    assert machine.count_that_fit(GB, most=8) == 8
-    assert read_available_bytes(machine._root, enough_bytes=8 * GB) == told * GB
+    assert read_machine(root, {}).count_that_fit(GB, most=8) == 8
+    assert read_available_bytes(root, enough_bytes=8 * GB) == told * GB
 
 
 def test_enough_unused_memory_obeys_the_groups_limit(system, monkeypatch):

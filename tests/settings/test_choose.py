@@ -98,7 +98,9 @@ options = st.builds(
     device=st.none() | st.sampled_from(["cpu", "cuda:0"]),
     workers=auto | st.sampled_from(["processes", "threads"]),
     in_order=auto | st.booleans(),
+    resident=st.none(),
     num_workers_override=st.none() | st.integers(0, 40),
+    has_worker_init_fn=st.booleans(),
     suggested=suggestions,
 )
 
@@ -154,7 +156,7 @@ def test_choosing_again_from_what_was_chosen_changes_nothing(machine, dataset, g
 def test_an_automatic_number_of_workers_never_fails_or_repeats_data(
     machine, dataset, given_options
 ):
-    given_options = dataclasses.replace(given_options, num_workers="auto")
+    given_options = given_options._replace(num_workers="auto")
     settings = choose_settings(machine, dataset, given_options)
 
     starts_processes = settings.workers == "processes" and settings.num_workers > 0
@@ -264,7 +266,7 @@ def test_workers_that_wait_may_be_more_than_the_cpus(
     machine_changes, dataset_changes, options, most
 ):
     machine = dataclasses.replace(PLAIN, **machine_changes)
-    dataset = dataclasses.replace(OPAQUE, **dataset_changes)
+    dataset = OPAQUE._replace(**dataset_changes)
     given_options = GivenOptions(**options)
     settings = choose_settings(machine, dataset, given_options)
 
@@ -313,14 +315,14 @@ def test_workers_that_all_start_at_once_leave_a_cpu_to_training(options, num_wor
     ],
 )
 def test_the_number_of_workers_fits_the_dataset(changes, num_workers):
-    dataset = dataclasses.replace(OPAQUE, **changes)
+    dataset = OPAQUE._replace(**changes)
 
     assert choose_settings(PLAIN, dataset, GivenOptions()).num_workers == num_workers
 
 
 @pytest.mark.parametrize(("device", "num_workers"), [("cuda:0", 0), ("cpu", 8)])
 def test_costly_batches_that_are_made_on_the_device_need_no_workers(device, num_workers):
-    dataset = dataclasses.replace(OPAQUE, batched=True, wants_workers=True)
+    dataset = OPAQUE._replace(batched=True, wants_workers=True)
     options = GivenOptions(device=device, resident="device")
 
     assert choose_settings(PLAIN, dataset, options).num_workers == num_workers
@@ -374,7 +376,7 @@ def test_workers_are_forked_unless_threads_are_alive(changes, context, method):
 def test_memory_is_pinned_where_copies_gain_from_it(machine, dataset, options, pinned):
     settings = choose_settings(
         dataclasses.replace(PLAIN, **machine),
-        dataclasses.replace(OPAQUE, **dataset),
+        OPAQUE._replace(**dataset),
         GivenOptions(**options),
     )
 
@@ -430,6 +432,6 @@ def test_none_are_to_spare_where_they_could_do_harm_or_were_not_left_to_us(
     machine, traits, options
 ):
     machine = dataclasses.replace(PLAIN, **machine)
-    traits = dataclasses.replace(BATCHED, **traits)
+    traits = BATCHED._replace(**traits)
 
     assert choose_spare_workers(machine, traits, GivenOptions(**options)) == 0

@@ -95,18 +95,20 @@ class DefaultCollate:
         """Return the batch of samples."""
         if not self.is_known:
             return collate(samples, collate_fn_map=self._table)
-        return self._collate(samples)
-
-    def _collate(self, samples: Sequence[Any]) -> Batch:
         first = samples[0]
         kind = type(first)
         function = self._table.get(kind)
         if function is not None:
             return function(samples, collate_fn_map=self._table)
         if kind is dict:
-            return {key: self._collate([one[key] for one in samples]) for key in first}
-        if kind is tuple and len(set(map(len, samples))) == 1:
-            return [self._collate(column) for column in zip(*samples, strict=True)]
+            return {key: self([one[key] for one in samples]) for key in first}
+        if kind is tuple:
+            try:
+                columns = [*zip(*samples, strict=True)]
+            except (TypeError, ValueError):
+                pass  # not alike, which is for torch to tell
+            else:
+                return [*map(self, columns)]
         return collate(samples, collate_fn_map=self._table)
 
 
@@ -123,20 +125,19 @@ class _TensorCollate:
         self, batch: Sequence[torch.Tensor], *, collate_fn_map: CollateMap | None = None
     ) -> Any:
         first = batch[0]
-        dtype = first.dtype
         if (
             type(first) is not torch.Tensor
             or first.layout is not torch.strided
-            or not first.is_cpu
             or first.is_nested
-            or first.is_quantized
-            or first.requires_grad
         ):
             return self._collate_others(batch, collate_fn_map)
-        if self._is_small(first, len(batch)):
+        # As fast, or faster, without looking at each.
+        if first.nbytes * len(batch) < self._stacked_bytes and first.numel() <= _FEW_ELEMENTS:
             return torch.stack(batch)  # type: ignore[arg-type]  # as torch does it
+        if not first.is_cpu or first.is_quantized or first.requires_grad:
+            return self._collate_others(batch, collate_fn_map)
         try:
-            if set(map(_DTYPE, batch)) == {dtype}:
+            if set(map(_DTYPE, batch)) == {first.dtype}:
                 return self._stack(batch)
         except (AttributeError, RuntimeError, TypeError):
             # Shapes or kinds differ, or some are differentiable: an error, or a batch, of torch's.
@@ -164,10 +165,6 @@ class _TensorCollate:
             np.concatenate(arrays, out=out.numpy().reshape(-1, *first.shape[1:]))
             return out
         return torch.stack(list(batch), out=out)
-
-    def _is_small(self, first: torch.Tensor, count: int) -> bool:
-        # As fast, or faster, without looking at each.
-        return first.nbytes * count < self._stacked_bytes and first.numel() <= _FEW_ELEMENTS
 
 
 _DTYPE = attrgetter("dtype")

@@ -4,7 +4,6 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from typing import Any, Literal, NamedTuple
@@ -34,8 +33,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True)
-class FetchPlan:
+class FetchPlan(NamedTuple):
     """What reading and collating need; the same in every process.
 
     **Processes:** made by the loader and sent to each worker once.
@@ -108,14 +106,13 @@ class Fetcher(ABC):
             StopIteration: If an iterable dataset has no more samples.
             AllSkippedError: If all samples of the batch were left out.
         """
-        return self._transform(self._fetch(indices))
+        batch = self._fetch(indices)
+        return batch if self._plan.batch_transform is None else self._transform(batch)
 
     def _transform(self, batch: Batch) -> Batch:
         transform = self._plan.batch_transform
-        if transform is None:
-            return batch
         try:
-            return transform(batch)
+            return batch if transform is None else transform(batch)
         except StopIteration as error:
             raise false_end(error, "batch_transform") from error
 
@@ -188,7 +185,9 @@ class MapFetcher(Fetcher):
 
     def __init__(self, plan: FetchPlan, collate: Callable[[Any], Any]) -> None:
         super().__init__(plan, collate)
-        self._getitems = getattr(plan.dataset, "__getitems__", None)
+        self._getitems = None
+        if plan.on_error != "skip":
+            self._getitems = getattr(plan.dataset, "__getitems__", None)
         self._early_rows = getattr(collate, "early_rows", None)
 
     def finish(
@@ -217,9 +216,7 @@ class MapFetcher(Fetcher):
             return self._call_collate(samples[0])
         early = self._early_rows
         move = early.begin(len(indices)) if early is not None and early.is_worth_it else None
-        if self._getitems is None or self._plan.on_error == "skip":
-            return self._fetch_each(indices, move)
-        if move is not None and _reads_one_by_one(self._plan.dataset):
+        if self._getitems is None or (move is not None and self._reads_one_by_one()):
             return self._fetch_each(indices, move)
         try:
             samples = self._getitems(indices)
@@ -227,11 +224,20 @@ class MapFetcher(Fetcher):
             raise false_end(error, "__getitems__") from error
         return self._collate(samples, indices)
 
+    def _reads_one_by_one(self) -> bool:
+        """Tell whether ``__getitems__`` is no more than a loop over samples: that of torch's `Subset`."""
+        dataset = self._plan.dataset
+        while type(dataset) is Subset:
+            dataset = dataset.dataset
+        return not hasattr(dataset, "__getitems__")
+
     def _fetch_each(
         self, indices: Sequence[Any], move: Callable[[Sample], Sample] | None
     ) -> Batch:
         num_skipped = len(self.skipped)
         samples = self.read(indices, move)
+        if len(self.skipped) == num_skipped:
+            return self._collate(samples, indices)
         return self._assemble(samples, indices, self.skipped[num_skipped:])
 
     def _assemble(
@@ -268,13 +274,6 @@ class MapFetcher(Fetcher):
             except Exception as error:  # noqa: BLE001 - raised again, or counted
                 self._skip(index, error)
         return samples
-
-
-def _reads_one_by_one(dataset: Any) -> bool:
-    """Tell whether ``__getitems__`` is no more than a loop over samples: that of torch's `Subset`."""
-    while type(dataset) is Subset:
-        dataset = dataset.dataset
-    return not hasattr(dataset, "__getitems__")
 
 
 class _BatchedFetcher(Fetcher):

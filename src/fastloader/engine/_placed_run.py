@@ -64,7 +64,8 @@ class PlacedRun:
     Args:
         placement: Of the loader.
         order: The batches to make, one after the other.
-        num_batches: Of the pass, if that is known.
+        count_left: Tells how many batches are left of the pass; None where they cannot be counted, or where workers
+            are there anyway.
         makers: For each place what returns a run over what is left of the order.
         num_workers: How many may compute at once.
         may_start_workers: Whether they do no harm, if they start now.
@@ -78,7 +79,7 @@ class PlacedRun:
         placement: Placement,
         order: Iterator[Drawn],
         *,
-        num_batches: int | None,
+        count_left: Callable[[], int | None],
         makers: Mapping[Place, Callable[[Iterator[Drawn]], Run]],
         num_workers: int,
         may_start_workers: Callable[[], bool],
@@ -87,7 +88,7 @@ class PlacedRun:
     ) -> None:
         placement.begin_pass([*makers][1:], num_workers)
         self._placement = placement
-        self._num_left = num_batches
+        self._count_left = count_left
         self._makers = makers
         self._may_start_workers = may_start_workers
         self._end_workers = end_workers
@@ -138,8 +139,6 @@ class PlacedRun:
         """Note a batch that is there, and those before it that were passed over."""
         ended = time.perf_counter()
         num_batches, self._num_passed_over = 1 + self._num_passed_over, 0
-        if self._num_left is not None:
-            self._num_left -= num_batches
         if self._place is not Place.HERE and self._read_state is not None:
             self._state = self._read_state()
         placement = self._placement
@@ -162,8 +161,8 @@ class PlacedRun:
             self._go_back()
         placement = self._placement
         if placement.place is Place.WORKERS and Place.WORKERS not in self._runs:
-            if self._num_left is not None:
-                self._stays |= placement.may_finish_here(self._num_left)
+            if not self._stays and (num_left := self._count_left()) is not None:
+                self._stays = placement.may_finish_here(num_left)
             if not self._stays and not self._may_start_workers():
                 placement.leave_out(Place.WORKERS)
         return self._place if self._stays else placement.place

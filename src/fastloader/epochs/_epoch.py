@@ -201,7 +201,7 @@ class EpochOpener:
             self._maker(epoch, None, is_inert=False),
             {Place.AHEAD: make_ahead},
             seconds,
-            num_batches=None,
+            count_left=lambda: None,
             gains_by_workers=not (has_enough_threads and copies_rows(batched)),
             read_state=partial(read_held_state, batched),
         )
@@ -215,12 +215,16 @@ class EpochOpener:
         is_inert = may_do_without and leaves_nothing(plan)
         maker = self._maker(epoch, None, is_inert=is_inert)
         if is_inert:
-            position = epoch.begun.position
-            num_batches = None if self.keeper.has_idle else _num_left(loader, position)
-            return self._placed(epoch, maker, {}, seconds, num_batches=num_batches)
+            count_left = partial(self._count_left, loader, epoch.begun.position)
+            return self._placed(epoch, maker, {}, seconds, count_left=count_left)
         workers, counters = self._workers_of(epoch, maker)
         run = self._start(epoch, workers, epoch.begun.order.batches)
         return self._read_by(epoch, workers, counters, run, seconds)
+
+    def _count_left(self, loader: Any, position: EpochPosition) -> int | None:
+        """Return how many batches are left of a pass, if that is known and workers are not there anyway."""
+        length = None if self.keeper.has_idle else length_if_known(index_sampler(loader))
+        return None if length is None else length - position.num_batches
 
     def _may_begin_here(self, epoch: Opening) -> bool:
         """Return whether a stream may be begun here, as nobody has its place in it."""
@@ -254,7 +258,7 @@ class EpochOpener:
         others: Mapping[Place, Callable[[Iterator[Drawn]], Run]],
         seconds: CopySeconds | None,
         *,
-        num_batches: int | None,
+        count_left: Callable[[], int | None],
         gains_by_workers: bool = True,
         read_state: Callable[[], object] | None = None,
     ) -> LoaderIterator:
@@ -275,7 +279,7 @@ class EpochOpener:
         run = PlacedRun(
             self._placement,
             epoch.begun.order.batches,
-            num_batches=num_batches,
+            count_left=count_left,
             makers=makers,
             num_workers=num_workers,
             may_start_workers=partial(self._worker_runs.may_start, epoch.loader),
@@ -286,12 +290,18 @@ class EpochOpener:
 
     def _workers_of(self, epoch: Opening, maker: BatchMaker) -> tuple[PassWorkers, RunCounters]:
         """Return the workers of an epoch, who are not there yet, and what takes note of them."""
-        loader, plan = epoch.loader, epoch.plan
         counters = RunCounters()
-        workers = self._worker_runs.of_pass(
-            loader, plan, maker, epoch.begun, epoch.deliveries, epoch.device, counters
+        open_run = partial(
+            self._worker_runs.open,
+            epoch.loader,
+            epoch.plan,
+            maker,
+            epoch.begun,
+            epoch.deliveries,
+            epoch.device,
+            counters,
         )
-        return workers, counters
+        return PassWorkers(open_run, self.keeper), counters
 
     def _start(self, epoch: Opening, workers: PassWorkers, order: Iterator[Drawn]) -> PoolRun:
         self._end_with(epoch.loader)
@@ -351,9 +361,3 @@ class EpochOpener:
             self._ends_with_loader = True
             for end in (self.keeper.retire, self._standby.close):
                 weakref.finalize(loader, end).atexit = False
-
-
-def _num_left(loader: Any, position: EpochPosition) -> int | None:
-    """Return how many batches are left of a pass that begins, if that is known."""
-    length = length_if_known(index_sampler(loader))
-    return None if length is None else length - position.num_batches

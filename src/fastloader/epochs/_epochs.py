@@ -34,10 +34,9 @@ class BegunEpoch(NamedTuple):
     stream_points: Mapping[int, StreamPoint]
     """Where the workers go on with an iterable dataset."""
     next_worker: int
-    remind: Callable[[], None]
-    """To be called before the dataset itself, not a copy, is read."""
-    may_be_overtaken: bool
-    """Whether there is anything whose epoch somebody may set before the first batch."""
+    remind: Callable[[], None] | None
+    """To be called before the dataset itself, not a copy, is read; None where nobody wants to know the epoch,
+    and so nobody can set another one before the first batch."""
 
 
 class Epochs:
@@ -99,8 +98,7 @@ class Epochs:
             self._position,
             beginning.points,
             beginning.next_worker,
-            partial(self._teller.remind, loader.dataset, epoch) if targets else _tell_nobody,
-            bool(targets),
+            partial(self._teller.remind, loader.dataset, epoch) if targets else None,
         )
 
     def is_overtaken(self, loader: Any, *, order_is_ended: bool) -> bool:
@@ -152,10 +150,6 @@ class Epochs:
         """
         self._loaded = {**fresh_state(loader, self._next), "num_batches": num_batches}
         self._position = None
-
-
-def _tell_nobody() -> None:
-    """Do what there is to do where nothing has a ``set_epoch``."""
 
 
 def _position_at(

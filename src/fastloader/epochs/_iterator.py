@@ -98,6 +98,8 @@ class LoaderIterator(BaseIterator):
         with self._taking:
             held_interrupts.begin()
             try:
+                if self._renew is not None:
+                    self._renew_once(self._renew)
                 if not self._given:
                     self._given.append(self._next())
             except BaseException:
@@ -114,10 +116,18 @@ class LoaderIterator(BaseIterator):
     def _next(self) -> Batch:
         if self._is_closed:
             raise StopIteration
-        if self._renew is not None:
-            self._renew_once(self._renew)
         started = perf_counter()
-        self._take(started)
+        try:
+            if self._taken:
+                held_interrupts.hold()
+            else:
+                # Have it lie ready, which does not count as given yet.
+                self._taken.append(next(self._stream))
+            if held_interrupts.received:
+                held_interrupts.let_through()
+        except BaseException as error:
+            self._note_failure(error, started)
+            raise
         batch = self._taken.pop()
         indices = self._advance(to_end=False)
         # As PassTally.note does it, without the call; here and below.
@@ -127,8 +137,8 @@ class LoaderIterator(BaseIterator):
             if num_samples != tally.usual_samples:
                 tally.note_unusual(num_samples)
         self._num_yielded += 1
-        if self._reported_length is not None and self._num_yielded > self._reported_length:
-            self._warn_of_length(self._reported_length)
+        if self._reported_length is not None:
+            self._check_length(self._reported_length)
         if self._transform is not None:
             batch = self._transformed(batch, self._transform)
         ended = tally.last_ended = perf_counter()
@@ -137,24 +147,11 @@ class LoaderIterator(BaseIterator):
             tally.look(batch)
         return batch
 
-    def _take(self, started: float) -> None:
-        """Have the next batch of the stream lie ready, which does not count as given yet."""
-        try:
-            if self._taken:
-                held_interrupts.hold()
-            else:
-                self._taken.append(next(self._stream))
-            if held_interrupts.received:
-                held_interrupts.let_through()
-        except LostBatchError as lost:
-            self._advance(to_end=False)
-            raise lost.reason from (lost.reason.__cause__ or lost.reason.__context__)
-        except BaseException as error:
-            self._note_failure(error, started)
-            raise
-
     def _note_failure(self, error: BaseException, started: float) -> None:
         """Do what follows from the end of the stream, or an error of it."""
+        if isinstance(error, LostBatchError):
+            self._advance(to_end=False)
+            raise error.reason from (error.reason.__cause__ or error.reason.__context__)
         if isinstance(error, StopIteration):
             self._advance(to_end=True)
             self._position.finish(self._order.final_state)
@@ -203,6 +200,7 @@ class LoaderIterator(BaseIterator):
         if self._is_closed:
             return
         self._is_closed = True
+        self._renew = None
         self._taken.clear()
         self._given.clear()
         self._stream.close()
@@ -213,7 +211,10 @@ class LoaderIterator(BaseIterator):
         """Do what torch's iterators do under this name: frameworks call it."""
         self.close(is_healthy=False)
 
-    def _warn_of_length(self, length: int) -> None:
+    def _check_length(self, length: int) -> None:
+        """Warn of more samples than `len` has promised."""
+        if self._num_yielded <= length:
+            return
         text = (
             f"Length of IterableDataset {self._dataset} was reported to be {length} (when "
             f"accessing len(dataloader)), but {self._num_yielded} samples have been fetched. "

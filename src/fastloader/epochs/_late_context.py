@@ -28,7 +28,7 @@ class LateContext(DataLoader[T_co]):
     def multiprocessing_context(self) -> BaseContext | None:
         """How workers start; None stands for the default of `multiprocessing`."""
         if self._has_open_context:
-            method = self._choice.of("multiprocessing_context")
+            method = self._choice.start_method
             is_default = method == self._choice.machine.start_method
             # The default is left to multiprocessing: whoever reads the attribute sees None, as ever.
             if is_default or self.num_workers == 0:

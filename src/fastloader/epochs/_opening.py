@@ -77,7 +77,7 @@ class Opening(NamedTuple):
             ),
             count=sample_counter(loader) if batch_size is None else None,
             renew=partial(_renewed, loader, begun.order.batches)
-            if begun.may_be_overtaken
+            if begun.remind is not None
             else None,
         )
         return iterator

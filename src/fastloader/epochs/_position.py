@@ -100,7 +100,9 @@ class MapPosition(EpochPosition):
         if sampler_state is not None:
             state = pickle.dumps(sampler_state, pickle.HIGHEST_PROTOCOL)
         self._last = Delivery(num_batches - 1, None, 0, False, state, None)
-        self._beyond = {number: self._last._replace(number=number) for number in done}
+        self._beyond: dict[int, Delivery] = {}
+        if done:
+            self._beyond = {number: self._last._replace(number=number) for number in done}
 
     @property
     def sampler_state(self) -> Any:

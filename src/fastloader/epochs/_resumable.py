@@ -100,15 +100,24 @@ class ResumableLoader(DataLoader[T_co]):
             return "torch's own iterators: transport='torch'"
         if is_data_pipe(self.dataset):
             return "torch's own iterators: the dataset is a data pipe"
-        if (other := self._next_class()) is not DataLoader:
-            return f"the iterators of {other.__name__}, of which the loader is made"
-        if reads_otherwise(type(self)):
-            return "torch's own iterators: the class has an _index_sampler of its own"
-        return None
+        return self._other_of_class
 
-    def _next_class(self) -> type:
-        order = type(self).__mro__
-        return order[order.index(ResumableLoader) + 1]
+    _other_of_class: str | None = None
+    """Whose iterators all loaders of the class get, if not ours."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        order = cls.__mro__
+        other = order[order.index(ResumableLoader) + 1]
+        cls._other_of_class = None
+        if other is not DataLoader:
+            cls._other_of_class = (
+                f"the iterators of {other.__name__}, of which the loader is made"
+            )
+        elif reads_otherwise(cls):
+            cls._other_of_class = (
+                "torch's own iterators: the class has an _index_sampler of its own"
+            )
 
     def _state_of_other(self, name: str) -> Callable[..., Any]:
         method = getattr(super(), name, None)

@@ -45,6 +45,9 @@ class Beginning(NamedTuple):
     origin: Origin
 
 
+_AT_START = Beginning(None, {}, 0, Origin())
+
+
 def fresh_state(loader: Any, epoch: int) -> dict[str, Any]:
     """Return the state of a loader before an epoch."""
     decider = order_decider(loader.sampler, loader.batch_sampler)
@@ -234,7 +237,7 @@ def begin(loader: Any, state: Mapping[str, Any] | None) -> Beginning:
         state: One that was loaded and checked; None for the start of an epoch.
     """
     if state is None:
-        return Beginning(None, {}, 0, Origin())
+        return _AT_START
     saved = state["start"]
     start = None
     if saved["base_seed"] is not None:

@@ -168,32 +168,7 @@ class WorkerRuns:
             return self._facts.choice.most_workers
         return int(loader.num_workers)
 
-    def of_pass(
-        self,
-        loader: Any,
-        plan: FetchPlan,
-        maker: BatchMaker,
-        begun: BegunEpoch,
-        deliveries: Deliveries,
-        device: torch.device | None,
-        counters: RunCounters,
-    ) -> PassWorkers:
-        """Return the workers of a pass, which are not there yet.
-
-        Args:
-            loader: The loader, for its options as they are now.
-            plan: What to read and how.
-            maker: Makes batches here, where the number of workers is automatic and their batches
-                cannot be sent.
-            begun: The epoch.
-            deliveries: Takes what became of the batches.
-            device: Where they are copied to, if anywhere.
-            counters: Takes what happens.
-        """
-        open_run = partial(self._open, loader, plan, maker, begun, deliveries, device, counters)
-        return PassWorkers(open_run, self.keeper)
-
-    def _open(
+    def open(
         self,
         loader: Any,
         plan: FetchPlan,
@@ -204,6 +179,19 @@ class WorkerRuns:
         counters: RunCounters,
         order: Iterator[Drawn],
     ) -> _ProcessRun:
+        """Begin a pass over workers.
+
+        Args:
+            loader: The loader, for its options as they are now.
+            plan: What to read and how.
+            maker: Makes batches here, where the number of workers is automatic and their batches
+                cannot be sent.
+            begun: The epoch.
+            deliveries: Takes what became of the batches.
+            device: Where they are copied to, if anywhere.
+            counters: Takes what happens.
+            order: What is left to be read of the epoch.
+        """
         loader.check_worker_number_rationality()
         dataset_state = fingerprint(plan.dataset)
         pool_options = self._pool_options(loader, plan, begun, device)

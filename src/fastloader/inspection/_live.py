@@ -45,7 +45,8 @@ def knows(dataset: Any, method: str) -> bool:
     """Return whether `tell` would call anything."""
     if _method_of(dataset, method) is not None:
         return True
-    return any(knows(inner, method) for inner in _inner_datasets(dataset))
+    inner = _inner_datasets(dataset)
+    return bool(inner) and any(knows(one, method) for one in inner)
 
 
 def is_training(dataset: Any) -> bool:
@@ -84,6 +85,8 @@ def _inner_datasets(dataset: Any) -> list[Any]:
     if "dataset" in attributes:  # Subset
         return [attributes["dataset"]]
     several = attributes.get("datasets")  # ConcatDataset, ChainDataset; of StackDataset a dict
+    if several is None:
+        return []  # before an abstract class is asked for, which takes longer
     if isinstance(several, Mapping):
         return list(several.values())
     return list(several) if isinstance(several, list | tuple) else []

@@ -6,7 +6,6 @@ import inspect
 import math
 from collections.abc import Iterator
 from functools import lru_cache
-from itertools import chain
 from operator import attrgetter
 from types import CodeType, FunctionType, GetSetDescriptorType, ModuleType, NoneType
 from typing import Any, NamedTuple
@@ -122,13 +121,16 @@ _UNKNOWN = object()
 """A plain value that is not known before the code runs."""
 
 
+_TORCHS_COLLATE = {
+    kind: function
+    for kind, function in default_collate_fn_map.items()
+    if isinstance(function, FunctionType) and function.__module__ == collate.__module__
+}
+
+
 def has_plain_collate() -> bool:
     """Tell whether torch's default collate calls no functions but its own."""
-    functions = default_collate_fn_map.values()
-    return all(
-        isinstance(one, FunctionType) and one.__module__ == collate.__module__
-        for one in functions
-    )
+    return default_collate_fn_map == _TORCHS_COLLATE
 
 
 def is_plain(dataset: Any) -> bool:
@@ -237,7 +239,7 @@ class _Reader:
         if known is self._dataset:
             return self._own(name)
         if isinstance(known, ModuleType):
-            _require(any(known is one for one in self._modules) and name in vars(known))
+            _require(known in self._modules and name in vars(known))
             return vars(known)[name]
         if known is not _UNKNOWN:
             self._require_plain(known)
@@ -280,8 +282,10 @@ class _Reader:
             _require((kind is dict or kind in _CONTAINERS) and depth < _MOST_DEPTH)
             self._num_left -= len(value)
             _require(self._num_left >= 0)
-            for part in chain(value, value.values() if kind is dict else ()):
-                self._require_plain(part, depth + 1)
+            parts = (*value, *value.values()) if kind is dict else value
+            if not _SCALARS.issuperset(map(type, parts)):  # labels are numbers, as a rule
+                for part in parts:
+                    self._require_plain(part, depth + 1)
 
 
 class _Lookup(NamedTuple):

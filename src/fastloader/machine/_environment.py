@@ -25,6 +25,14 @@ class _ProcessEnvironment(Mapping[str, str]):
         value = self._encoded.get(name.encode())
         return default if value is None else os.fsdecode(value)
 
+    def those_set(self, names: tuple[str, ...]) -> Mapping[str, str]:
+        """Return the variables that are set, of some: as a rule none, which is told at once."""
+        if self._encoded is not None and self._encoded.keys().isdisjoint(
+            map(str.encode, names)
+        ):
+            return {}
+        return {name: value for name in names if (value := os.environ.get(name)) is not None}
+
     def __contains__(self, name: object) -> bool:
         return self.get(str(name), _MISSING) is not _MISSING
 

@@ -41,6 +41,7 @@ _LOCAL_WORLD_SIZE = (
     "PALS_LOCAL_SIZE",  # Cray PALS
     "SLURM_NTASKS_PER_NODE",
 )
+_TASK_CPUS = "SLURM_CPUS_PER_TASK"
 
 _START_METHODS = tuple(multiprocessing.get_all_start_methods())
 
@@ -103,7 +104,7 @@ class Machine:
 
 
 class _ThisMachine(Machine):
-    """The facts of this process, each read when it is first asked for: some are files of the system.
+    """The facts of this process; those that take long to read are read when they are first asked for.
 
     Args:
         root: Where the file systems ``proc`` and ``sys`` are mounted.
@@ -117,70 +118,39 @@ class _ThisMachine(Machine):
         environment: Mapping[str, str] | None = None,
         **facts: object,
     ) -> None:
-        vars(self).update(facts, _root=root, _environment=environment)
-
-    @property
-    def _variables(self) -> Mapping[str, str]:
-        given: Mapping[str, str] | None = vars(self)["_environment"]
-        return PROCESS_ENVIRONMENT if given is None else given
-
-    @property
-    def _top(self) -> str:
-        return _without_slash(vars(self)["_root"])
-
-    @cached_property
-    def affinity_cpus(self) -> int:
-        return _count_affinity_cpus()
-
-    @cached_property
-    def granted_cpus(self) -> int:
-        task_cpus = _first_number(
-            self._variables, ("SLURM_CPUS_PER_TASK",), default=self.affinity_cpus
+        if environment is None:
+            environment = PROCESS_ENVIRONMENT.those_set((_TASK_CPUS, *_LOCAL_WORLD_SIZE))
+        own = vars(self)  # the class is frozen
+        own["_top"] = top = _without_slash(root)
+        own["affinity_cpus"] = affinity_cpus = _count_affinity_cpus()
+        own["granted_cpus"], own["local_world_size"], own["rank_cpus"] = _share_cpus(
+            affinity_cpus, read_quota_cpus(top), tuple(environment.items())
         )
-        quota_cpus = read_quota_cpus(self._top)
-        limits = [self.affinity_cpus, task_cpus]
-        if quota_cpus is not None:
-            limits.append(int(quota_cpus))
-        return max(1, min(limits))
+        own["is_daemonic"] = multiprocessing.current_process().daemon
+        own["is_worker"] = get_worker_info() is not None
+        own.update(facts)
 
-    @cached_property
-    def rank_cpus(self) -> int:
-        return _share_cpus(self.granted_cpus, self.local_world_size, self._variables)
-
-    @cached_property
-    def local_world_size(self) -> int:
-        return max(1, _first_number(self._variables, _LOCAL_WORLD_SIZE, default=1))
+    _top: str
+    start_methods = _START_METHODS
+    has_memory_files = hasattr(os, "memfd_create")
 
     @cached_property
     def available_bytes(self) -> int:
-        return read_available_bytes(vars(self)["_root"])
+        return _available_bytes(self._top, None)
 
     def count_that_fit(self, num_bytes: int, most: int) -> int:
         if "available_bytes" in vars(self):
             return super().count_that_fit(num_bytes, most)
-        enough_bytes = most * num_bytes
-        return min(most, read_available_bytes(vars(self)["_root"], enough_bytes) // num_bytes)
+        return min(most, _available_bytes(self._top, most * num_bytes) // num_bytes)
 
     @cached_property
     def accelerator(self) -> str | None:
         return _detect_accelerator()
 
     @cached_property
-    def is_daemonic(self) -> bool:
-        return multiprocessing.current_process().daemon
-
-    @cached_property
-    def is_worker(self) -> bool:
-        return get_worker_info() is not None
-
-    @cached_property
     def start_method(self) -> str:
         # get_start_method() would fix the global method; its first use belongs to the user.
         return multiprocessing.get_start_method(allow_none=True) or _START_METHODS[0]
-
-    @cached_property
-    def start_methods(self) -> tuple[str, ...]:
-        return _START_METHODS
 
     @cached_property
     def num_threads(self) -> int:
@@ -189,10 +159,6 @@ class _ThisMachine(Machine):
     @cached_property
     def is_main_importable(self) -> bool:
         return _is_main_importable()
-
-    @cached_property
-    def has_memory_files(self) -> bool:
-        return hasattr(os, "memfd_create")
 
     @cached_property
     def fork_hazard(self) -> str | None:
@@ -248,15 +214,28 @@ def _first_number(environment: Mapping[str, str], names: tuple[str, ...], defaul
     return default
 
 
+@lru_cache(maxsize=16)  # as each new loader asks, and nothing changes as a rule
 def _share_cpus(
-    granted_cpus: int, local_world_size: int, environment: Mapping[str, str]
-) -> int:
-    """Divide the CPUs among the ranks, unless the scheduler has done so already."""
-    if "SLURM_CPUS_PER_TASK" in environment:
-        num_tasks = _first_number(environment, ("SLURM_NTASKS_PER_NODE",), default=1)
-        if num_tasks == local_world_size:
-            return granted_cpus  # each rank is a task of its own
-    return max(1, granted_cpus // local_world_size)
+    affinity_cpus: int, quota_cpus: float | None, variables: tuple[tuple[str, str], ...]
+) -> tuple[int, int, int]:
+    """Return the CPUs that the process and the other ranks get, the number of ranks, and the share of each.
+
+    Args:
+        affinity_cpus: That the process may run on.
+        quota_cpus: CPUs' worth of time that its control groups get.
+        variables: What schedulers and launchers have set.
+    """
+    environment = dict(variables)
+    granted_cpus = min(affinity_cpus, affinity_cpus if quota_cpus is None else int(quota_cpus))
+    granted_cpus = max(
+        1, min(granted_cpus, _first_number(environment, (_TASK_CPUS,), granted_cpus))
+    )
+    num_ranks = max(1, _first_number(environment, _LOCAL_WORLD_SIZE, 1))
+    if _TASK_CPUS in environment:
+        num_tasks = _first_number(environment, ("SLURM_NTASKS_PER_NODE",), 1)
+        if num_tasks == num_ranks:
+            return granted_cpus, num_ranks, granted_cpus  # each rank is a task of its own
+    return granted_cpus, num_ranks, max(1, granted_cpus // num_ranks)
 
 
 def _count_affinity_cpus() -> int:
@@ -273,7 +252,10 @@ def read_available_bytes(root: Path = Path("/"), enough_bytes: int | None = None
         enough_bytes: That there is more than this need not be told: memory that nobody uses is
             asked for in a fifth of the time that it takes to read how much others would give up.
     """
-    top = _without_slash(root)
+    return _available_bytes(_without_slash(root), enough_bytes)
+
+
+def _available_bytes(top: str, enough_bytes: int | None) -> int:
     if enough_bytes is not None and sys.platform == "linux":
         unused = _read_unused_bytes()
         if unused >= enough_bytes:

@@ -59,8 +59,11 @@ def peek_seed(epoch: int) -> PeekedSeed:
     return PeekedSeed(torch.default_generator.get_state(), epoch)
 
 
+_AS_IT_IS = nullcontext()
+
+
 def draws_on_cpu() -> AbstractContextManager[object]:
     """Make the CPU torch's default device while torch draws seeds: its generators are there."""
     if draws_on_cpu_by_default():
-        return nullcontext()
+        return _AS_IT_IS
     return torch.device("cpu")

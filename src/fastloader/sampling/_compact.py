@@ -1,8 +1,8 @@
 """Torch's own samplers in the same order, without a Python list of the whole permutation."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Sized
 from itertools import chain, islice, takewhile
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -59,6 +59,7 @@ def compact_sampler(
 
 
 _Indices: TypeAlias = npt.NDArray[np.int64]
+_Batch = TypeVar("_Batch", bound=Sized)
 
 
 class IndexList(list[int]):
@@ -195,13 +196,13 @@ class _CompactBatches(_Compact):
 
     def __iter__(self) -> Iterator[Sequence[Any]]:
         inner, size = self._sampler.sampler, self._sampler.batch_size
-        if has_chunks(inner):  # asked now: the epoch of an order may change before it is read
-            return self._cut(inner.chunks(self._num_skipped))
+        if type(inner) is SequentialSampler:
+            return self._cut(_count(self._num_skipped, len(inner)))
         if type(inner) is RandomSampler:
             chunks = _CompactRandom(inner, self._permutations).chunks()
             return self._cut(_without_first(chunks, self._num_skipped))
-        if type(inner) is SequentialSampler:
-            return self._cut(_count(self._num_skipped, len(inner)))
+        if has_chunks(inner):  # asked now: the epoch of an order may change before it is read
+            return self._cut(inner.chunks(self._num_skipped))
         later = compact_sampler(inner, num_skipped=self._num_skipped)
         return self._complete(_collect(later, size))
 
@@ -210,7 +211,7 @@ class _CompactBatches(_Compact):
         batches = self._complete(_cut(chunks, size))
         return CutBatches(chunks, batches, size, drops_last=self._sampler.drop_last)
 
-    def _complete(self, batches: Iterator[Sequence[Any]]) -> Iterator[Sequence[Any]]:
+    def _complete(self, batches: Iterator[_Batch]) -> Iterator[_Batch]:
         """Leave out a last batch that is not full, if it is to be."""
         batch_sampler: BatchSampler = self._sampler
         if not batch_sampler.drop_last:
@@ -224,7 +225,7 @@ class CutBatches(Iterator[Sequence[Any]]):
 
     Args:
         chunks: The arrays, drawn no sooner than they are needed.
-        batches: Cut from them.
+        batches: Cut from them, as arrays.
         batch_size: Indices in each but the last.
         drops_last: Whether a last batch that is not full is left out.
     """
@@ -232,19 +233,20 @@ class CutBatches(Iterator[Sequence[Any]]):
     def __init__(
         self,
         chunks: Iterator[_Indices],
-        batches: Iterator[Sequence[Any]],
+        batches: Iterator[_Indices],
         batch_size: int,
         *,
         drops_last: bool,
     ) -> None:
         self._chunks = chunks
-        self._batches = batches
+        self.next_array = batches.__next__
+        """Returns the next batch as it was cut."""
         self.batch_size = batch_size
         self._drops_last = drops_last
         self._rest = np.empty(0, dtype=np.int64)
 
-    def __next__(self) -> Sequence[Any]:
-        return next(self._batches)
+    def __next__(self) -> IndexArray:
+        return IndexArray(self.next_array())
 
     def take_uncut(self, most: int) -> _Indices:
         """Return the indices of the next batches, one after the other; none at the end.
@@ -272,12 +274,12 @@ def _collect(sampler: Iterable[Any], size: int) -> Iterator[list[Any]]:
         yield batch
 
 
-def _cut(chunks: Iterator[_Indices], size: int) -> Iterator[IndexArray]:
+def _cut(chunks: Iterator[_Indices], size: int) -> Iterator[_Indices]:
     """Cut a stream of arrays into batches, asking for a chunk no sooner than it is needed."""
     chunk = np.empty(0, dtype=np.int64)
     while True:
         if num_whole := len(chunk) // size:
-            yield from map(IndexArray, chunk[: num_whole * size].reshape(num_whole, size))
+            yield from chunk[: num_whole * size].reshape(num_whole, size)
             chunk = chunk[num_whole * size :]
         parts, missing = [], size
         while missing:
@@ -290,7 +292,7 @@ def _cut(chunks: Iterator[_Indices], size: int) -> Iterator[IndexArray]:
             chunk = chunk[missing:]
             missing -= len(parts[-1])
         if missing < size:
-            yield IndexArray(parts[0] if len(parts) == 1 else np.concatenate(parts))
+            yield parts[0] if len(parts) == 1 else np.concatenate(parts)
         if missing:
             return
 

@@ -117,6 +117,8 @@ class DrawnBatches:
         sampler: Any = None,
     ) -> None:
         self._indices = indices
+        # Where batches are cut from arrays: to wrap each, and to unwrap it here, takes longer than to cut it.
+        self._next_array = indices.next_array if isinstance(indices, CutBatches) else None
         self._number = first_number
         self._done = done
         is_stateful = hasattr(sampler, "state_dict") and isinstance(sampler, Stateful)
@@ -141,19 +143,27 @@ class DrawnBatches:
         """
         while True:
             try:
-                indices = next(self._indices)
+                indices: Any
+                if self._next_array is not None and self.makes_lists:
+                    indices = self._as_list(self._next_array())
+                else:
+                    indices = next(self._indices)
+                    if self.makes_lists and type(indices) is IndexArray:
+                        indices = self._as_list(indices.array)
             except StopIteration:
                 self.is_ended = True
                 self.final_state = self._state()
                 raise
-            if self.makes_lists and type(indices) is IndexArray:
-                array = indices.array
-                indices = IndexList(array) if self.keeps_arrays else array.tolist()
             number = self._number
             self._number += 1
             if number not in self._done:
                 state = None if self._sampler is None else self._state()
-                return Drawn(number, indices, state)
+                return tuple.__new__(
+                    Drawn, (number, indices, state)
+                )  # whose own takes thrice as long
+
+    def _as_list(self, array: npt.NDArray[np.int64]) -> list[int]:
+        return IndexList(array) if self.keeps_arrays else array.tolist()
 
     def take(self, count: int) -> list[Drawn]:
         """Return the next batches, fewer at the end of the order."""

@@ -3,9 +3,8 @@
 import logging
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from numbers import Integral
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import torch
 import torch.utils.data
@@ -35,8 +34,7 @@ Distributed: TypeAlias = bool | Literal["auto"]
 logger = logging.getLogger("fastloader")
 
 
-@dataclass(frozen=True, kw_only=True)
-class GivenOrder:
+class GivenOrder(NamedTuple):
     """The options of a loader that decide its order."""
 
     dataset: Any
@@ -70,8 +68,7 @@ def resolve_order(given: GivenOrder) -> GivenOrder:
             f"distributed should be False, True or 'auto', but got {given.distributed!r}."
         )
     if given.sampler is not None or given.batch_sampler is not None:
-        given = replace(
-            given,
+        given = given._replace(
             sampler=_made(given.sampler, given.dataset),
             batch_sampler=_made(given.batch_sampler, given.dataset),
         )
@@ -82,7 +79,7 @@ def resolve_order(given: GivenOrder) -> GivenOrder:
     if ranks is not None:
         return _with_share(given, ranks)
     if given.seed is not None and _is_shuffled_by_loader(given):
-        return replace(given, sampler=SeededSampler(given.dataset, given.seed), shuffle=None)
+        return given._replace(sampler=SeededSampler(given.dataset, given.seed), shuffle=None)
     return given
 
 
@@ -217,7 +214,7 @@ def _with_length(given: GivenOrder, num_ranks: int) -> GivenOrder:
     if given.sampler is not None and given.shuffle:
         return given  # torch says what is wrong
     sampler = EpochLengthSampler(_whole_order(given, num_ranks), number)
-    return replace(given, sampler=sampler, shuffle=None)
+    return given._replace(sampler=sampler, shuffle=None)
 
 
 def _samples_per_epoch(given: GivenOrder, num_ranks: int) -> int | None:
@@ -283,7 +280,7 @@ def _with_share(given: GivenOrder, ranks: Ranks) -> GivenOrder:
         "Rank %d of %d (%s) reads %d of %d samples in an epoch (%s), shared out by this loader.",
         ranks.rank, ranks.world_size, ranks.source, len(sampler), len(order), _UNEVEN[uneven],
     )  # fmt: skip
-    return replace(given, sampler=sampler, shuffle=None)
+    return given._replace(sampler=sampler, shuffle=None)
 
 
 _UNEVEN = {

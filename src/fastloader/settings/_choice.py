@@ -5,11 +5,12 @@ from typing import Any
 
 from fastloader.machine._machine import Machine
 from fastloader.settings._choose import (
-    CHOOSERS,
     check_given,
     choose_most_workers,
     choose_num_workers,
+    choose_options,
     choose_spare_workers,
+    choose_start_method,
     explain_growth,
     may_be_placed,
     worker_options,
@@ -21,12 +22,12 @@ __all__ = ["Choice", "choose_settings"]
 
 
 class Choice:
-    """What a loader runs with, each value chosen when it is first asked for.
+    """What a loader runs with.
 
     A given value always wins. Where the caller asks for no workers, options that only matter
     with workers have no effect and are listed as ignored, so that a configuration survives
-    being debugged without workers. What is not asked for before the first batch is not chosen
-    before it: how many other threads there are, say, takes longer to tell than all else.
+    being debugged without workers. What takes long to tell is chosen when it is first asked for: how
+    many other threads there are, say.
 
     Args:
         machine: What the process may use.
@@ -42,35 +43,41 @@ class Choice:
         self.machine = machine
         self.traits = traits
         self.given = given
-        self._found: dict[str, tuple[Any, str]] = {}
+        number = choose_num_workers(machine, traits, given)
+        self.has_workers = number[0] > 0
+        """Whether there are any."""
+        self._found = choose_options(machine, traits, given, self.has_workers)
+        self._found["num_workers"] = number
 
     def of(self, name: str) -> Any:
-        """Return the value of an option."""
-        return self._choose(name)[0]
+        """Return the value of an option other than the start method."""
+        return self._found[name][0]
 
     def reason_of(self, name: str) -> str:
-        """Return why an option has its value."""
-        return self._choose(name)[1]
+        """Return why such an option has its value."""
+        return self._found[name][1]
+
+    @property
+    def start_method(self) -> str | None:
+        """How workers start."""
+        return self._start_method[0]
+
+    @cached_property
+    def _start_method(self) -> tuple[str | None, str]:
+        return choose_start_method(self.machine, self.given, self.has_workers)
 
     @cached_property
     def settings(self) -> LoaderSettings:
         """All values and reasons."""
-        number, reason = self._choose("num_workers")
+        found = {**self._found, "multiprocessing_context": self._start_method}
+        number, reason = found["num_workers"]
         growth = explain_growth(self.machine, self.traits, self.given, number)
+        found["num_workers"] = number, reason + growth
         return LoaderSettings(
-            num_workers=number,
-            **{name: self.of(name) for name in CHOOSERS},
-            reasons={
-                "num_workers": reason + growth,
-                **{name: self.reason_of(name) for name in CHOOSERS},
-            },
+            **{name: value for name, (value, _) in found.items()},
+            reasons={name: reason for name, (_, reason) in found.items()},
             ignored=() if self.has_workers else worker_options(self.given),
         )
-
-    @cached_property
-    def has_workers(self) -> bool:
-        """Whether there are any."""
-        return bool(self.of("num_workers") > 0)
 
     @cached_property
     def most_workers(self) -> int:
@@ -93,17 +100,6 @@ class Choice:
     def budget_bytes(self) -> int:
         """Bound of the memory that batches ahead of the consumer may take."""
         return self.machine.available_bytes // (2 * self.machine.local_world_size)
-
-    def _choose(self, name: str) -> tuple[Any, str]:
-        found = self._found.get(name)
-        if found is None:
-            known = self.machine, self.traits, self.given
-            if name == "num_workers":
-                found = choose_num_workers(*known)
-            else:
-                found = CHOOSERS[name](*known, self.has_workers)
-            self._found[name] = found
-        return found
 
 
 def choose_settings(

@@ -1,6 +1,5 @@
 """From facts and what the caller gave to the settings of a loader; pure."""
 
-from collections.abc import Callable, Mapping
 from typing import Any
 
 from fastloader.errors import SettingsError
@@ -15,13 +14,14 @@ from fastloader.settings._worker_limits import (
 )
 
 __all__ = [
-    "CHOOSERS",
     "GIVEN",
     "PINNING",
     "check_given",
     "choose_most_workers",
     "choose_num_workers",
+    "choose_options",
     "choose_spare_workers",
+    "choose_start_method",
     "explain_growth",
     "may_be_placed",
     "worker_options",
@@ -83,7 +83,7 @@ def choose_spare_workers(machine: Machine, traits: DatasetTraits, given: GivenOp
         and not given.has_worker_init_fn
         and given.in_order in {True, "auto"}
         and _find_obstacle(machine, traits, given) is None
-        and _choose_start_method(machine, given, has_workers=True)[0] == "fork"
+        and choose_start_method(machine, given, has_workers=True)[0] == "fork"
     )
     return count_workers(machine, traits.num_batches, takes_on=True)[0] if may_start else 0
 
@@ -253,9 +253,16 @@ def _choose_persistence(given: GivenOptions, has_workers: bool) -> tuple[bool, s
     return given.persistent_workers, GIVEN
 
 
-def _choose_start_method(
+def choose_start_method(
     machine: Machine, given: GivenOptions, has_workers: bool
 ) -> tuple[str | None, str]:
+    """Return how workers start, and why so: other threads are counted for that, which takes time.
+
+    Args:
+        machine: What the process may use.
+        given: What the caller gave.
+        has_workers: Whether there are any.
+    """
     method = machine.start_method
     if not has_workers or _choose_workers(given)[0] == "threads":
         return None, "workers are threads" if has_workers else _NO_WORKERS
@@ -313,12 +320,6 @@ def _choose_transport(machine: Machine, given: GivenOptions) -> tuple[Transport,
     return "torch", "this system has no anonymous memory files"
 
 
-def _explain_device(given: GivenOptions) -> tuple[str | None, str]:
-    if given.device is None:
-        return None, "not asked for"
-    return given.device, GIVEN
-
-
 def _choose_workers(given: GivenOptions) -> tuple[Workers, str]:
     if given.workers != "auto":
         return given.workers, GIVEN
@@ -341,26 +342,30 @@ def _choose_residence(traits: DatasetTraits, given: GivenOptions) -> tuple[str |
     return given.resident, GIVEN
 
 
-def _explain_batched(traits: DatasetTraits) -> tuple[bool, str]:
-    if traits.batched:
-        return True, "the dataset makes whole batches in one call"
-    return False, "samples are read one by one and collated"
+_BATCHED = "the dataset makes whole batches in one call"
+_SINGLE = "samples are read one by one and collated"
 
 
-CHOOSERS: Mapping[
-    str, Callable[[Machine, DatasetTraits, GivenOptions, bool], tuple[Any, str]]
-] = {
-    "workers": lambda _m, _t, given, _has: _choose_workers(given),
-    "prefetch_factor": lambda _m, _t, given, has: _choose_prefetch_factor(given, has),
-    "persistent_workers": lambda _m, _t, given, has: _choose_persistence(given, has),
-    "multiprocessing_context": lambda m, _t, given, has: _choose_start_method(m, given, has),
-    "timeout": lambda _m, _t, given, has: (given.timeout, GIVEN) if has else (0, _NO_WORKERS),
-    "pin_memory": lambda m, traits, given, _has: _choose_pinning(m, traits, given),
-    "transport": lambda m, _t, given, _has: _choose_transport(m, given),
-    "in_order": lambda _m, _t, given, _has: _choose_order(given),
-    "device": lambda _m, _t, given, _has: _explain_device(given),
-    "resident": lambda _m, traits, given, _has: _choose_residence(traits, given),
-    "batched": lambda _m, traits, _given, _has: _explain_batched(traits),
-}
-"""What gives value and reason of each setting but `num_workers`: from the machine, what the dataset is like,
-what the caller gave, and whether there are workers."""
+def choose_options(
+    machine: Machine, traits: DatasetTraits, given: GivenOptions, has_workers: bool
+) -> dict[str, tuple[Any, str]]:
+    """Return value and reason of each setting but number of workers and start method.
+
+    Args:
+        machine: What the process may use.
+        traits: What the dataset is like.
+        given: What the caller gave.
+        has_workers: Whether there are any.
+    """
+    return {
+        "workers": _choose_workers(given),
+        "prefetch_factor": _choose_prefetch_factor(given, has_workers),
+        "persistent_workers": _choose_persistence(given, has_workers),
+        "timeout": (given.timeout, GIVEN) if has_workers else (0, _NO_WORKERS),
+        "pin_memory": _choose_pinning(machine, traits, given),
+        "transport": _choose_transport(machine, given),
+        "in_order": _choose_order(given),
+        "device": (None, "not asked for") if given.device is None else (given.device, GIVEN),
+        "resident": _choose_residence(traits, given),
+        "batched": (traits.batched, _BATCHED if traits.batched else _SINGLE),
+    }

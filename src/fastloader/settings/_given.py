@@ -1,6 +1,7 @@
 """What the caller wrote and the environment says, in the form that settings are chosen from."""
 
 import warnings
+from collections.abc import Mapping
 from multiprocessing.context import BaseContext
 from operator import index
 from typing import Any
@@ -17,9 +18,10 @@ __all__ = [
     "as_count",
     "as_size",
     "check_callable",
-    "check_choice",
+    "check_callables",
     "check_seconds",
     "check_seed",
+    "check_words",
     "read_override",
     "start_method_of",
     "warn_of_ignored",
@@ -52,7 +54,7 @@ def as_count(name: str, value: Any) -> Any:
     Raises:
         SettingsError: If it is anything else.
     """
-    if value is None or (isinstance(value, str) and value == "auto"):
+    if value is None or type(value) is int or (isinstance(value, str) and value == "auto"):
         return value
     try:
         return index(value)
@@ -77,6 +79,17 @@ def check_callable(name: str, value: object) -> None:
         raise SettingsError(f"{name} should be a function or None, but got {value!r}.")
 
 
+def check_callables(**values: object) -> None:
+    """Refuse any of several options that can be neither called nor left out.
+
+    Raises:
+        SettingsError: If one is neither callable nor None.
+    """
+    for name, value in values.items():
+        if value is not None:
+            check_callable(name, value)
+
+
 def check_seconds(name: str, value: object) -> None:
     """Refuse what is no time.
 
@@ -87,15 +100,27 @@ def check_seconds(name: str, value: object) -> None:
         raise SettingsError(f"{name} should be a number from 0 on, but got {value!r}.")
 
 
-def check_choice(name: str, value: object, choices: tuple[str | bool | None, ...]) -> None:
-    """Refuse a word that is not one of a few.
+_WORDS: Mapping[str, tuple[str | bool | None, ...]] = {
+    "in_order": (True, False, "auto"),
+    "workers": ("processes", "threads", "auto"),
+    "transport": ("shared", "torch", "auto"),
+    "resident": ("device", None),
+    "on_error": ("raise", "skip"),
+    "on_worker_death": ("raise", "restart"),
+}
+"""Options that take one of a few values."""
+
+
+def check_words(**values: object) -> None:
+    """Refuse any of several options that is not one of the few values it may have.
 
     Raises:
-        SettingsError: If `value` is none of `choices`.
+        SettingsError: If there is one.
     """
-    if value not in choices:
-        expected = " or ".join(repr(choice) for choice in choices)
-        raise SettingsError(f"{name} should be {expected}, but got {value!r}.")
+    for name, value in values.items():
+        if value not in _WORDS[name]:
+            expected = " or ".join(map(repr, _WORDS[name]))
+            raise SettingsError(f"{name} should be {expected}, but got {value!r}.")
 
 
 def read_override() -> int | None:
@@ -104,7 +129,7 @@ def read_override() -> int | None:
     Raises:
         SettingsError: If the variable is no number.
     """
-    value = PROCESS_ENVIRONMENT.get("FASTLOADER_NUM_WORKERS", "")
+    value = PROCESS_ENVIRONMENT.get("FASTLOADER_NUM_WORKERS")
     if not value:
         return None
     if not value.isdecimal():

@@ -1,14 +1,13 @@
 """What settings are chosen from, beside the machine: the dataset, and what the caller gave."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from fastloader.settings._settings import Auto, LoaderSettings, Transport, Workers
 
 __all__ = ["DatasetTraits", "GivenOptions"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DatasetTraits:
+class DatasetTraits(NamedTuple):
     """What settings depend on in a dataset and its sampler."""
 
     is_iterable: bool
@@ -34,8 +33,7 @@ class DatasetTraits:
         return self.is_sequence or (self.batched and not self.wants_workers)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GivenOptions:
+class GivenOptions(NamedTuple):
     """What the caller gave."""
 
     num_workers: int | Auto = "auto"

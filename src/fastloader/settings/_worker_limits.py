@@ -1,5 +1,7 @@
 """How many workers a machine and an epoch have room for; pure."""
 
+from operator import itemgetter
+
 from fastloader.machine._machine import Machine
 
 __all__ = ["count_that_fit", "count_waiting", "count_workers", "keep_to"]
@@ -46,7 +48,7 @@ def count_workers(
     limits = [by_cpus, (_MAX_WORKERS, "more rarely help")]
     if num_batches is not None:
         limits.append((num_batches, "one for each batch of an epoch"))
-    number, reason = min(limits, key=lambda limit: limit[0])
+    number, reason = min(limits, key=itemgetter(0))
     return keep_to(machine.count_that_fit(_WORKER_BYTES, number), number, reason)
 
 

@@ -43,8 +43,8 @@ class HeldInterrupts:
 
     def hold(self) -> None:
         """Hold signals back from now on, between `begin` and `end`."""
-        if not self._is_begun or get_ident() != _MAIN:
-            return
+        if self._handler is not None or not self._is_begun or get_ident() != _MAIN:
+            return  # the first while they are held already
         handler = getsignal(SIGINT)
         if handler is not self._stand_in and callable(handler):
             self._handler = handler
@@ -56,8 +56,10 @@ class HeldInterrupts:
         Raises:
             KeyboardInterrupt: Or what else the handler raises.
         """
-        if get_ident() != _MAIN:
-            return
+        if get_ident() == _MAIN:
+            self._let_through()
+
+    def _let_through(self) -> None:
         handler = self._handler
         if getsignal(SIGINT) is self._stand_in:  # nobody has set another meanwhile
             # Python looks for signals at each call: one may come before this one, or after it.
@@ -75,8 +77,8 @@ class HeldInterrupts:
         """
         if self._is_begun and get_ident() == _MAIN:
             self._is_begun = False
-            if self._handler is not None:  # seldom, and a call is as long as all this
-                self.let_through()
+            if self._handler is not None:
+                self._let_through()
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         self.received.append((number, frame))
