@@ -186,7 +186,8 @@ class FastLoader(LateContext[T_co], ResumableLoader[T_co]):
             on_error=on_error,
             on_worker_death=on_worker_death,
         )
-        dataset = share_stream(dataset, distributed)
+        if distributed:
+            dataset = share_stream(dataset)
         order = resolve_order(
             GivenOrder(
                 dataset=dataset,
@@ -211,9 +212,10 @@ class FastLoader(LateContext[T_co], ResumableLoader[T_co]):
             collate_fn=collate_fn,
         )
         machine = read_machine()
-        suggested = find_suggestion(
-            settings, dataset, batch_size if batch_sampler is None else None, machine
-        )
+        suggested = None
+        if settings != "auto":
+            size = batch_size if batch_sampler is None else None
+            suggested = find_suggestion(settings, dataset, size, machine)
         given = GivenOptions(
             num_workers=num_workers,
             prefetch_factor=prefetch_factor,
@@ -359,7 +361,7 @@ class FastLoader(LateContext[T_co], ResumableLoader[T_co]):
         )
 
     def _get_iterator(self) -> BaseIterator:
-        if self._iterates_otherwise():
+        if self._reason_of_other() is not None:
             return super()._get_iterator()
         return self._begin_pass()
 

@@ -8,7 +8,6 @@ from fastloader.datasets import ShardedIterable
 from fastloader.datasets._sharded import count_shards
 from fastloader.machine._ranks import read_ranks
 from fastloader.sampling._given_order import (
-    Distributed,
     is_accelerate_active,
     is_stream_shared,
 )
@@ -16,15 +15,14 @@ from fastloader.sampling._given_order import (
 __all__ = ["share_stream"]
 
 
-def share_stream(dataset: Any, distributed: Distributed) -> Any:
+def share_stream(dataset: Any) -> Any:
     """Return this rank's shards of an iterable dataset, where the loader has to share it.
 
     Args:
         dataset: Any dataset; all but iterable ones that declare enough shards and are not shared
             out already are returned as they are.
-        distributed: As given to the loader.
     """
-    if not distributed or not isinstance(dataset, IterableDataset):
+    if not isinstance(dataset, IterableDataset):
         return dataset
     ranks = read_ranks()
     if ranks.world_size == 1 or is_accelerate_active() or is_stream_shared(dataset):

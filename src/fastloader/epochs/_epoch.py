@@ -210,7 +210,8 @@ class EpochOpener:
         """Return an epoch whose batches are made by worker processes, or here if that is quicker."""
         loader, plan = epoch.loader, epoch.plan
         may_do_without = self._worker_runs.may_do_without(loader, epoch.device)
-        if may_do_without and self._may_begin_here(epoch) and may_be_read_anew(plan):
+        may_begin = may_do_without and plan.is_iterable and self._may_begin_here(epoch)
+        if may_begin and may_be_read_anew(plan):
             return self._open_stream(epoch, seconds)
         is_inert = may_do_without and leaves_nothing(plan)
         maker = self._maker(epoch, None, is_inert=is_inert)

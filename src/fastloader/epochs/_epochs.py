@@ -67,7 +67,7 @@ class Epochs:
             permutations: Of the loader, if some may be drawn ahead.
         """
         targets = self._teller.targets(loader)
-        by_hand = self._teller.epoch_set_by_hand(targets)
+        by_hand = self._teller.epoch_set_by_hand(targets) if targets else None
         epoch = self._next if by_hand is None else by_hand
         state, self._loaded = self._loaded, None
         if state is not None and by_hand is None:
@@ -75,7 +75,8 @@ class Epochs:
         beginning = begin(
             loader, state if state is not None and state["epoch"] == epoch else None
         )
-        self._teller.tell(targets, loader.dataset, epoch)
+        if targets:
+            self._teller.tell(targets, loader.dataset, epoch)
         if permutations is not None:
             permutations.twins_of = partial(
                 foretell_generators, generator=loader.generator, seed=loader.seed

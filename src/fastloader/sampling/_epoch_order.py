@@ -159,7 +159,8 @@ def _draw_start(
     seed: int | None,
     epoch: int,
 ) -> OrderStart:
-    own = capture_own(own_generators(decider, generator))
+    generators = own_generators(decider, generator)
+    own = capture_own(generators) if generators else {}
     may_draw = not is_iterable and type(decider) is not SequentialSampler
     draws_globals = may_draw and not has_chunks(decider)
     states = None

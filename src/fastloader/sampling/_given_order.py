@@ -75,7 +75,8 @@ def resolve_order(given: GivenOrder) -> GivenOrder:
     if _is_shuffled_by_loader(given):
         _check_not_empty(given.dataset)
     ranks = _ranks_to_share(given) if given.distributed else None
-    given = _with_length(given, 1 if ranks is None else ranks.world_size)
+    if given.samples_per_epoch is not None or given.batches_per_epoch is not None:
+        given = _with_length(given, 1 if ranks is None else ranks.world_size)
     if ranks is not None:
         return _with_share(given, ranks)
     if given.seed is not None and _is_shuffled_by_loader(given):
@@ -195,8 +196,6 @@ def _with_length(given: GivenOrder, num_ranks: int) -> GivenOrder:
         SettingsError: If that is not possible.
     """
     number = _samples_per_epoch(given, num_ranks)
-    if number is None:
-        return given
     samplers = list(samplers_within(given.sampler))
     if any(type(within) is EpochLengthSampler for within in samplers):
         return given
@@ -217,8 +216,8 @@ def _with_length(given: GivenOrder, num_ranks: int) -> GivenOrder:
     return given._replace(sampler=sampler, shuffle=None)
 
 
-def _samples_per_epoch(given: GivenOrder, num_ranks: int) -> int | None:
-    """Return how many samples an epoch has, of all ranks together; None for all.
+def _samples_per_epoch(given: GivenOrder, num_ranks: int) -> int:
+    """Return how many samples an epoch has, of all ranks together.
 
     Raises:
         SettingsError: If the options that say so make no sense.
@@ -226,7 +225,7 @@ def _samples_per_epoch(given: GivenOrder, num_ranks: int) -> int | None:
     for name in ("samples_per_epoch", "batches_per_epoch"):
         value = getattr(given, name)
         if value is None:
-            continue  # before an abstract class is asked for, which takes longer
+            continue
         is_count = isinstance(value, Integral) and not isinstance(value, bool)
         if not (is_count and value > 0):
             raise SettingsError(
@@ -234,7 +233,7 @@ def _samples_per_epoch(given: GivenOrder, num_ranks: int) -> int | None:
                 f"{value!r}."
             )
     if given.batches_per_epoch is None:
-        return given.samples_per_epoch
+        return given.samples_per_epoch or 0  # one of them is given
     if given.samples_per_epoch is not None:
         raise SettingsError(
             "samples_per_epoch and batches_per_epoch both decide the length of an epoch: give "
