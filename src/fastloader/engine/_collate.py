@@ -71,7 +71,7 @@ def install_collate_into(allocate: Allocator) -> None:
 class DefaultCollate:
     """`torch.utils.data.default_collate` with another table.
 
-    Dictionaries and tuples, which most samples are, are taken apart here: torch's function asks of
+    Dictionaries, tuples and lists, which most samples are, are taken apart here: torch's function asks of
     each part which of its abstract classes it is.
 
     Args:
@@ -102,7 +102,7 @@ class DefaultCollate:
             return function(samples, collate_fn_map=self._table)
         if kind is dict:
             return {key: self([one[key] for one in samples]) for key in first}
-        if kind is tuple:
+        if kind is tuple or kind is list:
             try:
                 columns = [*zip(*samples, strict=True)]
             except (TypeError, ValueError):
