@@ -43,7 +43,7 @@ _OUTLIER, _OUTLIER_PIXELS = 8.0, 1e6
 _GIANT_PIXELS = 2**30
 """Of images that claim more, as a usual one may do itself, the largest is checked first."""
 _READ_SHARE = 48
-_MIN_READ_BYTES, _MAX_READ_BYTES = 6 << 20, 12 << 20
+_MIN_READ_BYTES, _MAX_READ_BYTES = 15 << 19, 12 << 20
 """Pixels asked for by one call, the most where there is much to keep: each call costs a millisecond or
 two, but libraries hold several times as many meanwhile. Half of it where a batch is written beside."""
 _WRITTEN_BYTES = 16 << 20
