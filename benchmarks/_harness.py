@@ -158,7 +158,7 @@ class Benchmark:
                 quickest of its table but for its limit: for exhaustive searches. With a new process for
                 each run, it is not where the median of three or more takes 1.3 times as long.
             runs_in_process: Make each run in a new process: prepare, warm up, run so many times
-                and take the middle one. For configurations that differ as much from one process to the next as
+                and take the middle one; in the first process only once. For configurations that differ as much from one process to the next as
                 from each other; they have one process for all runs otherwise.
             max_samples_per_second: No true rate of this one can be higher.
             **options: Passed to `prepare`; picklable.

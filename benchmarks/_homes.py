@@ -171,6 +171,7 @@ class Anew(Home):
         self._configuration = configuration
         self._start_method: StartMethod = start_method
         self._peak_bytes = 0
+        self._num_runs = 1
 
     def wait(self) -> None:
         """Do nothing: each process is prepared when it is measured."""
@@ -179,19 +180,24 @@ class Anew(Home):
         """Do nothing, for the same reason."""
 
     def measure(self) -> Measurement:
-        """Run it several times in a new process; return the run of median wall time."""
+        """Run it several times in a new process; return the run of median wall time.
+
+        Once in the first process, which tells whether it is worth more.
+        """
         home = Apart(self._configuration, self._start_method)
         try:
             home.wait()
             home.warm_up()
-            runs = [home.measure() for _ in range(self._configuration.runs_in_process)]
-            self._peak_bytes = self._peak_bytes or home.peak_bytes(runs=True)
+            runs = [home.measure() for _ in range(self._num_runs)]
+            if self._num_runs > 1 and not self._peak_bytes:
+                self._peak_bytes = home.peak_bytes(runs=True)
         finally:
             home.close()
+        self._num_runs = self._configuration.runs_in_process
         return sorted(runs, key=lambda one: one.wall_seconds)[len(runs) // 2]
 
     def peak_bytes(self, *, runs: bool) -> int:  # noqa: ARG002
-        """Return the most memory that a run of the first process took."""
+        """Return the most memory that a run of the second process took."""
         return self._peak_bytes
 
     def close(self) -> None:

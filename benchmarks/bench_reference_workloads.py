@@ -10,7 +10,7 @@ Baseline: the fastest of the fixed settings, found by trying all of them in the 
     luckiest. For the first epoch, stock's default, which has no workers.
 Method: equal settings differ by up to a quarter from one process to the next where memory is the limit,
     by where the pages of their buffers happen to lie. So each configuration gets a new process in each
-    round, one at a time, and what counts is the middle one of three epochs there, after one that does not; ratios
+    round, one at a time, and what counts is the middle one of three epochs there (in the first round one), after one that does not; ratios
     are medians over the rounds, and their quartiles tell how far processes differ. An epoch is in the
     order of the dataset, since shuffled epochs of uneven samples differ. tune is asked once, before. The making
     of loaders, and 3 s of epochs in which automatic workers are taken on, are preparation. Fixed
@@ -218,7 +218,7 @@ def print_share_of_best_count(workload: str, results: dict[str, Any]) -> None:
     counts = {
         name: result
         for name, result in ran.items()
-        if name.endswith(("no workers", " processes"))
+        if result["group"] == "fixed" and name.endswith(("no workers", " processes"))
     }
     if not counts or "automatic" not in ran:
         return  # left out by --only
