@@ -19,8 +19,8 @@ from fastloader.typing import Batch
 
 __all__ = ["HandIterator"]
 
-_NOWHERE = object()
-"""No stream: of an iterator that has nothing to give."""
+_NOWHERE = None
+"""No stream: of an iterator that has nothing to give. Streams of torch's may be compared with each other and with this."""
 
 
 class HandIterator(LoaderIterator):
