@@ -8,7 +8,7 @@ Held fixed: 16-bit images of 512 x 512, batches of 4, two ranks, two workers eac
     starts two workers by fork, forkserver or spawn, which read every image. One alone is a program of
     its own, whose pixels are in memory of its own until workers that inherit nothing are started.
 Baseline: a dataset by hand that holds its images in an array, in a stock DataLoader, against the cache
-    in shared memory, that of one alone, and the one on disk.
+    in shared memory, filled at once and in the background, that of one alone, and the one on disk.
 Method: the memory of all processes is summed up (PSS: a page that n processes map counts 1/n in each),
     but for pages of program files, which other programs of the machine share. A run stops with an
     error if a cache is held more than 1.05 times.
@@ -40,9 +40,9 @@ from _facts import run_facts
 from fastloader import FastLoader, OMEArrowDataset, write_images
 
 NUM_RANKS, NUM_WORKERS, BATCH_SIZE = 2, 2, 4
-SIDE, NUM_IMAGES, FEW_SHARE = 512, 768, 16
+SIDE, NUM_IMAGES, FEW_SHARE = 512, 2048, 16
 IMAGE_BYTES = SIDE * SIDE * 2
-KINDS = ("shared", "alone", "disk", "by hand")
+KINDS = ("shared", "background", "alone", "disk", "by hand")
 MAX_COPIES = 1.05
 """Of the caches, whatever the start method."""
 LEAST_ADDED_BYTES = 256 << 20
@@ -93,10 +93,12 @@ def open_loader(setup: Setup) -> Any:
         for index in range(len(dataset)):
             images[index] = dataset[index].numpy()
         return DataLoader(ByHand(images), BATCH_SIZE, **options)
-    on_disk: dict[str, Any] = {}
+    where: dict[str, Any] = {}
     if setup.kind == "disk":
-        on_disk = {"cache": "disk", "cache_dir": setup.folder}
-    dataset = OMEArrowDataset(setup.path, dtype=None, axes="YX", **on_disk)
+        where = {"cache": "disk", "cache_dir": setup.folder}
+    elif setup.kind == "background":
+        where = {"preload": "background"}
+    dataset = OMEArrowDataset(setup.path, dtype=None, axes="YX", **where)
     return FastLoader(dataset, BATCH_SIZE, **options)
 
 
@@ -186,6 +188,7 @@ def main() -> None:
     )
     parser.add_argument("--json", type=Path, help="write everything measured to this file")
     parser.add_argument("--smoke", action="store_true", help="few images, no claims")
+    parser.add_argument("--kind", choices=KINDS, action="append", help="only this one")
     parser.add_argument("--alone", nargs=2, metavar=("METHOD", "PATH"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.alone:
@@ -202,7 +205,8 @@ def main() -> None:
         added = (num_images - num_images // FEW_SHARE) * IMAGE_BYTES / 2**20
         print(f"{NUM_RANKS} ranks, {NUM_WORKERS} workers each; {added:.0f} MiB more of pixels")
         print("cache    start      few MiB many MiB copies of the pixels")
-        for kind in KINDS[:2] if arguments.smoke else KINDS:  # each starts four interpreters
+        kinds = ["shared", "alone"] if arguments.smoke else KINDS
+        for kind in filter(arguments.kind.__contains__, kinds) if arguments.kind else kinds:
             for method in methods:
                 result = count_copies(kind, method, many, few, num_images)
                 results[f"{kind}, {method}"] = result
