@@ -136,6 +136,20 @@ def test_a_forked_child_leaves_its_parents_note_alone(folder):
     file.close()
 
 
+class Owner:
+    pass
+
+
+def test_who_holds_a_name_hears_of_others_that_want_it():
+    owner = Owner()
+    word = hold("a", owner)
+    assert not word.is_wanted()
+
+    with meet("a", create):
+        assert word.is_wanted()
+        assert hold("a", owner) is None
+
+
 @pytest.fixture(params=["no room", "no folder for temporary files"])
 def _no_notes(request, monkeypatch):
     """Let nobody leave a note."""

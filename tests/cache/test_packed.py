@@ -172,3 +172,49 @@ def test_a_child_has_the_same_memory(start_method):
 
     assert process.exitcode == 0
     assert (images.image(0) == 9).all()
+
+
+def test_the_digest_of_a_layout_tells_sizes_types_and_their_order_apart():
+    one, other = UNIFORM[0], ((1, 2, 1, 4, 3), "uint16")
+    kinds = [
+        [one, other],
+        [other, one],
+        [one],
+        [one, (one[0], "int16")],
+        [(one[0], "int16"), one],
+    ]
+
+    digests = [layout_of(arrays_of(*some)).digest() for some in kinds]
+
+    assert len(set(digests)) == len(kinds)
+    assert digests == [layout_of(arrays_of(*some)).digest() for some in kinds]
+
+
+def copy_images(images):
+    out = torch.empty((2, *images.layout.shapes[0]), dtype=torch.uint16)
+    images.gather([1, 0], out)
+    np.testing.assert_array_equal(out[0].numpy(), images.image(1).numpy())
+
+
+@pytest.mark.multiprocess
+@pytest.mark.skipif(
+    "fork" not in multiprocessing.get_all_start_methods(),
+    reason="processes are not forked here",
+)
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_child_forked_by_hand_copies_images_without_torchs_threads():
+    """There are none in the child, though torch has seen some: it would wait for ever."""
+    images = packed(arrays_of(*[((1, 1, 1, 512, 512), "uint16")] * 2))
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        torch.ones(1 << 20).add_(1)
+        child = multiprocessing.get_context("fork").Process(target=copy_images, args=(images,))
+        child.start()
+        child.join(30)
+    finally:
+        torch.set_num_threads(threads)
+
+    child.kill()
+    child.join()
+    assert child.exitcode == 0

@@ -20,6 +20,8 @@ _GATHER_BYTES = 2 << 20
 """Gathered at once before conversion: stays in the processor's cache, and with one thread."""
 _PART_BYTES = 4 << 20
 """Of a batch, for each thread, at least: starting it takes as long."""
+_COPIED_ALONE_BYTES = 8 << 20
+"""Below this, one thread copies an image as it is."""
 _BY_NUMPY = {torch.float32, torch.float64}
 """Types to which NumPy converts as torch does."""
 
@@ -141,7 +143,10 @@ class PackedImages:
 
 
 def _convert(source: torch.Tensor, target: torch.Tensor, scale: float | None) -> None:
-    if target.dtype in _BY_NUMPY:
+    is_small_copy = (
+        scale is None and target.dtype == source.dtype and target.nbytes < _COPIED_ALONE_BYTES
+    )
+    if target.dtype in _BY_NUMPY or is_small_copy:
         # In this thread: torch's spin while they wait for each other, and where a core is taken
         # by somebody else an image of a megabyte then takes 4 ms in place of 0.05.
         pixels = target.numpy()
