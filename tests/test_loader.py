@@ -8,6 +8,7 @@ import os
 import pickle
 import threading
 import warnings
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -1000,3 +1001,29 @@ def test_a_stream_that_raises_is_an_error_that_says_why_nothing_can_be_left_out(
         list(FastLoader(Broken(), 2, num_workers=num_workers, on_error="skip"))
 
     assert any("catch this in the dataset" in note for note in caught.value.__notes__)
+
+
+class OwnIterator(IterableDataset):
+    """Its own iterator, which begins anew whenever it is asked for one."""
+
+    def __iter__(self):
+        self.num_read = 0
+        return self
+
+    def __next__(self):
+        if self.num_read == 7:
+            raise StopIteration
+        self.num_read += 1
+        return self.num_read
+
+
+@pytest.mark.multiprocess
+@pytest.mark.parametrize(
+    "options",
+    [{"num_workers": 0}, {}, {"num_workers": 1}, {"num_workers": 1, "workers": "threads"}],
+)
+def test_a_dataset_that_is_its_own_iterator_is_begun_once(options):
+    loader = FastLoader(OwnIterator(), 3, **options)
+
+    for _ in range(2):
+        assert [batch.tolist() for batch in islice(loader, 9)] == [[1, 2, 3], [4, 5, 6], [7]]

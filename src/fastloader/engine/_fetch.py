@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import islice
+from itertools import islice, repeat
 from typing import Any, Literal, NamedTuple
 
 from torch.utils.data import Subset, default_collate, default_convert
@@ -324,6 +324,8 @@ class _IterableFetcher(Fetcher):
                 self._samples = open_stream(plan.dataset, point)
             except StopIteration as error:
                 raise false_end(error, "__iter__") from error
+        # To ask for an iterator of what is one may begin anew: a dataset may be its own.
+        self._nexts = map(next, repeat(self._samples))
         self._teller = StreamTeller(plan.dataset, self._samples)
         self._read: list[Sample] = []  # of the batch at hand: they stay where Ctrl-C comes
         self._is_exhausted = self._is_ended
@@ -375,7 +377,7 @@ class _IterableFetcher(Fetcher):
             )
         try:
             # One call of C, which loses no sample to what interrupts it.
-            self._read.extend(islice(self._samples, wanted - len(self._read)))
+            self._read.extend(islice(self._nexts, wanted - len(self._read)))
         except KeyboardInterrupt:
             self._is_cut_off = getattr(self._samples, "gi_frame", self) is None
             raise

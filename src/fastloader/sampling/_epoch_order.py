@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain, islice
+from itertools import chain, islice, repeat
 from typing import Any, NamedTuple
 
 import torch
@@ -143,7 +143,8 @@ def begin_epoch(
                     draw_seed(generator)  # as the first time: the order follows in the stream
                 indices = _on_cpu(iter(compact))
                 # Samplers draw when they are asked for the first time.
-                indices = chain(list(islice(indices, 1)), indices)
+                nexts = map(next, repeat(indices))  # an iterator of one may begin anew
+                indices = chain(list(islice(nexts, 1)), nexts)
     if point is None:
         return EpochOrder(start, DrawnBatches(indices, sampler=decider))
     drawn = DrawnBatches(
