@@ -1027,3 +1027,23 @@ def test_a_dataset_that_is_its_own_iterator_is_begun_once(options):
 
     for _ in range(2):
         assert [batch.tolist() for batch in islice(loader, 9)] == [[1, 2, 3], [4, 5, 6], [7]]
+
+
+class OwnOrder(torch.utils.data.Sampler):
+    """Its own iterator as well."""
+
+    __iter__ = OwnIterator.__iter__
+    __next__ = OwnIterator.__next__
+
+
+def test_a_sampler_that_is_its_own_iterator_is_begun_once():
+    loader = FastLoader(range(8), 3, sampler=OwnOrder(), num_workers=0)
+    iterator = iter(loader)
+    first = next(iterator).tolist()
+    state = loader.state_dict()
+    resumed = FastLoader(range(8), 3, sampler=OwnOrder(), num_workers=0)
+    resumed.load_state_dict(state)
+
+    assert first == [1, 2, 3]
+    assert [batch.tolist() for batch in islice(iterator, 9)] == [[4, 5, 6], [7]]
+    assert [batch.tolist() for batch in islice(resumed, 9)] == [[4, 5, 6], [7]]

@@ -15,6 +15,7 @@ from fastloader.datasets._fields import get_field
 from fastloader.datasets._moments import Moments
 from fastloader.datasets._pixel_reader import LARGE_BYTES, PixelReader, as_pixels, merged
 from fastloader.errors import StatisticsError
+from fastloader.streams._nexts import nexts
 from fastloader.tensors._buffers import BufferPool, allocating_with
 
 __all__ = ["Parts", "PixelChunks", "choose_indices", "parts_of_map", "parts_of_stream"]
@@ -172,7 +173,7 @@ def parts_of_stream(dataset: Any, find_reader: _FindReader) -> Parts:
     Raises:
         StatisticsError: If there are no samples.
     """
-    samples = iter(dataset)
+    samples = nexts(iter(dataset))
     start = list(islice(samples, _STREAM_SAMPLES))
     if not start:
         raise StatisticsError("There are no samples to take statistics of.")

@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import islice, repeat
+from itertools import islice
 from typing import Any, Literal, NamedTuple
 
 from torch.utils.data import Subset, default_collate, default_convert
@@ -19,6 +19,7 @@ from fastloader.engine._stream_point import (
     open_stream,
 )
 from fastloader.streams._false_end import false_end
+from fastloader.streams._nexts import nexts
 from fastloader.tensors._arrays import with_sharable_arrays
 from fastloader.threads._held_interrupts import held_interrupts
 from fastloader.typing import Batch, BatchedDataset, Sample
@@ -324,8 +325,7 @@ class _IterableFetcher(Fetcher):
                 self._samples = open_stream(plan.dataset, point)
             except StopIteration as error:
                 raise false_end(error, "__iter__") from error
-        # To ask for an iterator of what is one may begin anew: a dataset may be its own.
-        self._nexts = map(next, repeat(self._samples))
+        self._nexts = nexts(self._samples)
         self._teller = StreamTeller(plan.dataset, self._samples)
         self._read: list[Sample] = []  # of the batch at hand: they stay where Ctrl-C comes
         self._is_exhausted = self._is_ended

@@ -19,6 +19,7 @@ from torch.utils.data import (
 from fastloader._torch_internals import draws_on_cpu_by_default
 from fastloader.sampling._epoch_sampler import has_chunks
 from fastloader.sampling._permutations import Permutations, counts_drawn
+from fastloader.streams._nexts import nexts
 
 __all__ = ["CutBatches", "IndexArray", "IndexList", "compact_sampler"]
 
@@ -269,7 +270,7 @@ class CutBatches(Iterator[Sequence[Any]]):
 
 
 def _collect(sampler: Iterable[Any], size: int) -> Iterator[list[Any]]:
-    indices = iter(sampler)
+    indices = nexts(iter(sampler))
     while batch := list(islice(indices, size)):
         yield batch
 
@@ -308,7 +309,7 @@ class _Later(_Compact):
         if has_chunks(self._sampler):
             chunks = self._sampler.chunks(self._num_skipped)
             return chain.from_iterable(chunk.tolist() for chunk in chunks)
-        return islice(iter(self._sampler), self._num_skipped, None)
+        return islice(nexts(iter(self._sampler)), self._num_skipped, None)
 
 
 class _OnCPU(_Compact):

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain, islice, repeat
+from itertools import chain, islice
 from typing import Any, NamedTuple
 
 import torch
@@ -31,6 +31,7 @@ from fastloader.sampling._random_states import (
     drawing_from,
     restore_own,
 )
+from fastloader.streams._nexts import nexts
 from fastloader.typing import Stateful
 
 __all__ = [
@@ -143,8 +144,8 @@ def begin_epoch(
                     draw_seed(generator)  # as the first time: the order follows in the stream
                 indices = _on_cpu(iter(compact))
                 # Samplers draw when they are asked for the first time.
-                nexts = map(next, repeat(indices))  # an iterator of one may begin anew
-                indices = chain(list(islice(nexts, 1)), nexts)
+                indices = nexts(indices)
+                indices = chain(list(islice(indices, 1)), indices)
     if point is None:
         return EpochOrder(start, DrawnBatches(indices, sampler=decider))
     drawn = DrawnBatches(
