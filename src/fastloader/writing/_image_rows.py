@@ -18,6 +18,7 @@ from fastloader.sources import (
     ImageDescription,
     ImageSource,
 )
+from fastloader.streams._nexts import nexts
 from fastloader.writing._image_column import Image
 
 __all__ = ["ImageRows", "RowBlock", "SampleRows", "SourceRows", "default_axes"]
@@ -178,7 +179,7 @@ class SampleRows:
                 raise SettingsError(
                     f"columns[{name!r}] has {len(values)} values for {self._num_rows} images."
                 )
-        self._iterator = iter(_iterate(samples, self._num_rows))
+        self._iterator = nexts(iter(_iterate(samples, self._num_rows)))
         self._first = [self._parts(sample) for sample in islice(self._iterator, 1)]
 
     @property
