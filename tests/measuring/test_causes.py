@@ -226,7 +226,14 @@ FAULTS["storage, though the loop waits for nothing but a core"] = (
 )
 FAULTS_WITHOUT_WAITING = {
     "too_many_workers": ({"num_workers": 16}, "num_workers=1"),
-    "cpu_oversubscription": ({"num_workers": 4, "threads_per_worker": 4.0}, "num_workers=1"),
+    "cpu_oversubscription": (
+        {"num_workers": 4, "threads_per_worker": 4.0},
+        "set_num_threads(1)",
+    ),
+    "cpu_oversubscription, workers": (
+        {"num_workers": 16, "threads_per_worker": 4.0, "cpus": 4},
+        "num_workers=4",
+    ),
     "cpu_oversubscription, torch's": (
         {"num_workers": 4, "threads_per_worker": 4.0, "is_fast": False},
         "FastLoader",

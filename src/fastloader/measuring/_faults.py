@@ -15,18 +15,19 @@ def _oversubscription(e: Evidence) -> Finding | None:
     wanted = e.num_workers * e.threads_per_worker
     if e.num_workers == 0 or e.threads_per_worker < 1.5 or wanted <= 1.5 * e.cpus:
         return None
-    fitting = max(1, int(e.cpus / e.threads_per_worker))
+    one_thread = (
+        "no more than one thread where the dataset sets their number (torch.set_num_threads(1))"
+        if e.is_fast
+        else "FastLoader, whose workers compute on one thread each"
+    )
+    # Not so few workers that their threads find room: samples gain less by threads than by workers.
+    fewer = f", and num_workers={e.cpus}" if e.num_workers > e.cpus else ""
     return Finding(
         "cpu_oversubscription",
         e.wait_share or 0.0,
         f"{e.num_workers} workers compute on {e.threads_per_worker:.1f} threads each, and there "
         f"are {e.cpus} CPUs.",
-        f"num_workers={fitting}, or "
-        + (
-            "no more than one thread where the dataset sets their number (torch.set_num_threads(1))"
-            if e.is_fast
-            else "FastLoader, whose workers compute on one thread each"
-        ),
+        one_thread + fewer,
     )
 
 
