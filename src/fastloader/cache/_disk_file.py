@@ -168,9 +168,8 @@ def _note_use(file: MemoryFile) -> None:
     if sys.platform == "win32":
         return
     with suppress(OSError):  # of a file system without locks
-        fcntl.flock(
-            file.fileno(), fcntl.LOCK_SH
-        )  # nobody keeps it for himself, see `is_in_use`
+        # It does not wait for long: nobody keeps the file for himself, see `is_in_use`.
+        fcntl.flock(file.fileno(), fcntl.LOCK_SH)
     with suppress(OSError):  # of somebody else's file
         os.utime(file.fileno())
 
@@ -208,9 +207,8 @@ def _turn(path: Path) -> Iterator[bool]:
             with locked_folder():
                 yield False
             return
-        while not _is_at(
-            lock, descriptor
-        ):  # somebody removed the file of locks, with the cache
+        # Who removes a cache removes the file of locks with it.
+        while not _is_at(lock, descriptor):
             os.close(descriptor)
             descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)
             _lock_file(descriptor)
