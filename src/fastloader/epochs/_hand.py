@@ -10,10 +10,10 @@ from typing import Any
 from fastloader._torch_internals import not_compiled
 from fastloader.engine import Deliveries
 from fastloader.epochs._iterator import LoaderIterator
-from fastloader.epochs._position import MapPosition, note_nothing
+from fastloader.epochs._position import MapPosition
 from fastloader.sampling._drawn import Stretch
 from fastloader.stages import ResidentStream
-from fastloader.stats import PassTally
+from fastloader.stats import PassTally, note_nothing
 from fastloader.threads._held_interrupts import held_interrupts
 from fastloader.typing import Batch
 

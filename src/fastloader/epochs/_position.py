@@ -9,8 +9,9 @@ from typing import Any
 from fastloader.engine import Delivery, PackedPoint, StreamPoint, unpack_point
 from fastloader.sampling._drawn import Stretch
 from fastloader.sampling._epoch_order import OrderStart
+from fastloader.stats import note_nothing
 
-__all__ = ["EpochPosition", "MapPosition", "Origin", "StreamPosition", "note_nothing"]
+__all__ = ["EpochPosition", "MapPosition", "Origin", "StreamPosition"]
 
 
 class EpochPosition(ABC):
@@ -195,7 +196,3 @@ class StreamPosition(EpochPosition):
         """Return where each worker is that has made a batch."""
         told = {worker: unpack_point(point) for worker, point in self._packed.items()}
         return {**self._points, **told}
-
-
-def note_nothing() -> None:
-    """Do what there is to do where each batch is noted at once."""

@@ -2,7 +2,7 @@
 
 from fastloader.stats._batch_size import count_batch_bytes, count_samples
 from fastloader.stats._log import log_stats
-from fastloader.stats._pass_tally import PassTally
+from fastloader.stats._pass_tally import PassTally, note_nothing
 from fastloader.stats._recorder import LoaderStats
 from fastloader.stats._snapshot import SourceShare, StatsSnapshot, WorkerShare
 from fastloader.stats._sources import CountsSources, SourceCount, subtract_counts
@@ -19,6 +19,7 @@ __all__ = [
     "count_batch_bytes",
     "count_samples",
     "log_stats",
+    "note_nothing",
     "queue_of",
     "subtract_counts",
     "timed",

@@ -14,7 +14,7 @@ from fastloader.stats._totals import Totals
 from fastloader.streams._queue_state import QueueState
 from fastloader.typing import Batch
 
-__all__ = ["PassTally"]
+__all__ = ["PassTally", "note_nothing"]
 
 LOOKED_AT_ONCE = 4
 """Batches in a row whose bytes are counted: the first ones, and then some now and then."""
@@ -71,7 +71,7 @@ class PassTally:
         """In a batch: as many as in the first. Batches with others are told by `note_unusual`."""
         self.next_look = AT_ONCE
         """By `time.perf_counter`; `look` is called for the first batch that comes later."""
-        self.catch_up: Callable[[], None] = lambda: None
+        self.catch_up: Callable[[], None] = note_nothing
         """Adds to `waits` those of batches that somebody took without a note; replaced by who hands them out."""
         self._copy_seconds = copy_seconds
         self._sources = sources
@@ -170,7 +170,7 @@ class PassTally:
         lock is taken: iterators that are garbage end wherever the collector begins to run.
         """
         self.catch_up()
-        self.catch_up = lambda: None
+        self.catch_up = note_nothing
         self.queue = QueueState
         self._unusual_samples, self._last_indices = self._count_unusual(), None
         if self._counters is not None:
@@ -264,3 +264,7 @@ class PassTally:
             first_steady = max(first_warm, self._last_warm_up - done)
             totals.warm_up.add(waits[first_warm:first_steady])
             totals.steady.add(waits[first_steady:])
+
+
+def note_nothing() -> None:
+    """Do what there is to do where each batch is noted at once."""
