@@ -6,7 +6,10 @@ from typing import Any
 
 from _verdict import PEAK, why_missing
 
-__all__ = ["baseline_of", "describe_machine", "is_limit", "label_of", "rate_of", "read_results", "tables_of", "write_tables"]  # fmt: skip
+__all__ = [
+    "baseline_of", "describe_machine", "is_limit", "label_of", "name_quantity", "rate_of",
+    "read_results", "tables_of", "write_number", "write_tables", "write_times",
+]  # fmt: skip
 
 _RATES = {
     "samples_per_second": "samples/s",
@@ -17,6 +20,9 @@ _SHARED = {
     *_RATES, "wall_seconds", "cpu_seconds", "page_faults", "page_faults_per_batch",
     "cpu_seconds_per_batch",
 }  # fmt: skip
+
+_MANY_TABLES = 20
+"""With more than these one looks for a row, not for a table."""
 
 
 def read_results(document: Mapping[str, Any]) -> dict[str, Any]:
@@ -97,22 +103,25 @@ def rate_of(document: Mapping[str, Any]) -> str:
     return "wall_seconds"
 
 
-def describe_machine(document: Mapping[str, Any], path: str) -> str:
-    """Return one sentence about where and when it ran."""
+def describe_machine(document: Mapping[str, Any]) -> str:
+    """Return a few words about where it ran, and with what."""
     machine, versions = document["machine"], document["versions"]
     where = f"{machine['cpu']}, {machine['usable_cpus']} cores"
     for name in dict.fromkeys(machine.get("accelerators", [])):
         where += f", {name}"
-    date = document["date"].partition("T")[0]
     return (
-        f"{where}; torch {versions['torch']}, Python {versions['python']}; {date}, load "
-        f"{machine['load_average']} before; `{path}`, by `{document['command']}`."
+        f"{where}; torch {versions['torch']}, Python {versions['python']}; "
+        f"load {machine['load_average']} before"
     )
 
 
 def write_tables(document: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the lines of a table for each that was measured."""
-    for table, members in tables_of(document).items():
+    """Yield the lines of a table for each that was measured; of many small ones, of all together."""
+    tables = tables_of(document)
+    if len(tables) > _MANY_TABLES:
+        yield from _write_together(document, tables)
+        return
+    for table, members in tables.items():
         if table:
             yield f"**{table}**"
             yield ""
@@ -122,6 +131,38 @@ def write_tables(document: Mapping[str, Any]) -> Iterator[str]:
         else:
             yield from _write_plain(members, table)
         yield ""
+
+
+def _write_together(
+    document: Mapping[str, Any], tables: Mapping[str, Mapping[str, Any]]
+) -> Iterator[str]:
+    """Yield one table with a row for each table and a column for each of their rows."""
+    labels = list(
+        dict.fromkeys(
+            label_of(name, table) for table, members in tables.items() for name in members
+        )
+    )
+    main = rate_of(document)
+    yield f"| | {' | '.join(labels)} |"
+    yield f"|---|{'--:|' * len(labels)}"
+    for table, members in tables.items():
+        baseline = baseline_of(document, table, members)
+        cells = dict.fromkeys(labels, "")
+        for name, one in members.items():
+            label = label_of(name, table)
+            if "cannot_run" in one:
+                cells[label] = why_missing(one).replace("|", "/")
+            elif name == baseline:
+                cells[label] = _spread(main, one["summary"])
+            else:
+                cells[label] = _write_ratio(one["times_baseline"])
+        yield f"| {table} | {' | '.join(cells.values())} |"
+    yield ""
+    yield (
+        f"The first column in {name_quantity(main)}, the others in times the first. CPU time and "
+        "peak memory of each are in the file."
+    )
+    yield ""
 
 
 def _write_plain(members: Mapping[str, Any], table: str) -> Iterator[str]:
@@ -134,13 +175,13 @@ def _write_plain(members: Mapping[str, Any], table: str) -> Iterator[str]:
             if isinstance(value, (int, float)) and not isinstance(value, bool)
         )
     )
-    yield f"| | {' | '.join(_head(key) for key in numbers)} |"
+    yield f"| | {' | '.join(name_quantity(key) for key in numbers)} |"
     yield f"|---|{'--:|' * len(numbers)}"
     for name, one in members.items():
         if "cannot_run" in one:
             yield _refusal(label_of(name, table), one, len(numbers))
         else:
-            cells = [_number(key, one[key]) if key in one else "" for key in numbers]
+            cells = [write_number(key, one[key]) if key in one else "" for key in numbers]
             yield f"| {label_of(name, table)} | {' | '.join(cells)} |"
 
 
@@ -162,7 +203,7 @@ def _write_measured(
     has_ratio = any("times_baseline" in one for one in members.values())
     has_share = any("share_of_limit" in one for one in members.values())
     has_peak = main != PEAK
-    heads = [_head(key) for key in columns] + ["peak MiB"] * has_peak
+    heads = [name_quantity(key) for key in columns] + ["peak MiB"] * has_peak
     heads += ["x baseline"] * has_ratio + ["of the limit"] * has_share
     yield f"| | {' | '.join(heads)} |"
     yield f"|---|{'--:|' * len(heads)}"
@@ -178,7 +219,7 @@ def _write_measured(
             cells.append("-" if one[PEAK] is None else f"{one[PEAK] / 2**20:,.0f}")
         if has_ratio:
             ratio = one.get("times_baseline")
-            cells.append(_ratio(ratio) if ratio and name != baseline else "")
+            cells.append(_write_ratio(ratio) if ratio and name != baseline else "")
         if has_share:
             share = one.get("share_of_limit")
             cells.append(f"{share['median']:.0%}" if share else "")
@@ -194,7 +235,8 @@ def _refusal(label: str, result: Mapping[str, Any], num_columns: int) -> str:
     return f"| {label} | {reason} {'| ' * num_columns}|"
 
 
-def _head(key: str) -> str:
+def name_quantity(key: str) -> str:
+    """Return the name of a quantity and the unit in which `write_number` writes it."""
     if key in _RATES:
         return _RATES[key]
     words = {
@@ -204,16 +246,18 @@ def _head(key: str) -> str:
         return words[key]
     for ending, unit in (
         ("_samples_per_second", "samples/s"), ("_per_second", "/s"), ("_seconds", "ms"),
-        ("_bytes", "MB"), ("_share", "share"),
+        ("_seconds_low", "ms, low"), ("_seconds_high", "ms, high"), ("_bytes", "MB"),
+        ("_share", "share"),
     ):  # fmt: skip
         if key.endswith(ending):
             return f"{key.removesuffix(ending).replace('_', ' ')} {unit}"
     return key.replace("_", " ")
 
 
-def _number(key: str, value: float) -> str:
+def write_number(key: str, value: float) -> str:
+    """Return a value of a quantity, in the unit that `name_quantity` names."""
     scale = 1.0
-    if key.endswith("_seconds"):
+    if key.endswith(("_seconds", "_seconds_low", "_seconds_high")):
         scale = 1e3
     elif key == "bytes_per_second":
         scale = 1e-9
@@ -221,26 +265,29 @@ def _number(key: str, value: float) -> str:
         scale = 1e-6
     scaled = value * scale
     if key.endswith("_share") or key == "share":
-        return f"{scaled:.0%}" if scaled >= 0.1 else f"{scaled:.1%}"
+        shown = f"{scaled:.0%}" if scaled >= 0.1 else f"{scaled:.1%}"
+        return shown.removeprefix("-") if shown == "-0.0%" else shown
     if abs(scaled) >= 100:
         return f"{scaled:,.0f}"
     return f"{scaled:.3g}"
 
 
 def _median(key: str, summary: Mapping[str, Any]) -> str:
-    return _number(key, summary[key]["median"]) if key in summary else ""
+    return write_number(key, summary[key]["median"]) if key in summary else ""
 
 
 def _spread(key: str, summary: Mapping[str, Any]) -> str:
     if key not in summary:
         return ""
-    parts = [_number(key, summary[key][part]) for part in ("median", "q1", "q3")]
+    parts = [write_number(key, summary[key][part]) for part in ("median", "q1", "q3")]
     return f"{parts[0]} [{parts[1]}, {parts[2]}]"
 
 
-def _ratio(ratio: Mapping[str, float]) -> str:
-    parts = [
-        f"{ratio[part]:.2f}" if ratio[part] < 10 else f"{ratio[part]:,.0f}"
-        for part in ("median", "q1", "q3")
-    ]
+def write_times(ratio: float) -> str:
+    """Return a ratio, without decimals where it is large."""
+    return f"{ratio:.2f}" if ratio < 10 else f"{ratio:,.0f}"
+
+
+def _write_ratio(ratio: Mapping[str, float]) -> str:
+    parts = [write_times(ratio[part]) for part in ("median", "q1", "q3")]
     return f"{parts[0]} [{parts[1]}, {parts[2]}]"

@@ -1,122 +1,94 @@
-"""Write docs/benchmarks.md and its plots from the committed results.
+"""Write docs/benchmarks.md, the pages under docs/benchmarks/ and the plots from the committed results.
 
-    python benchmarks/write_report.py            # writes the page, and the plots whose results changed
-    python benchmarks/write_report.py --check    # fails if the page or a plot is not up to date
+    python benchmarks/write_report.py            # writes the pages, and the plots whose results changed
+    python benchmarks/write_report.py --check    # fails if a page or a plot is not up to date
 
-Every question is the docstring of the script that asked it; every figure is of a JSON file in
+The first page has one line for each file of results; each script has a page of its own with all its
+tables. Every question is the docstring of the script that asked it; every figure is of a JSON file in
 benchmarks/results/<date>-<machine>/. Of each machine the newest file of a name counts.
 """
 
 import argparse
-import ast
-import hashlib
-import inspect
-import json
 import re
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from os.path import relpath
 from pathlib import Path
-from typing import Any
 
-from _pages import describe_machine, read_results, write_tables
+from _overview import summarize
+from _pages import describe_machine, write_tables
+from _reports import ROOT, Report, by_script, docstring_of, find_results
 
-__all__ = ["Report", "find_results", "outdated", "write_page"]
+__all__ = ["outdated", "write_pages"]
 
-ROOT = Path(__file__).parents[1]
-RESULTS = ROOT / "benchmarks" / "results"
-PAGE = ROOT / "docs" / "benchmarks.md"
-PLOTS = ROOT / "docs" / "pictures" / "benchmarks"
+_OVERVIEW = ROOT / "docs" / "benchmarks.md"
+_PAGES = ROOT / "docs" / "benchmarks"
+_PLOTS = ROOT / "docs" / "pictures" / "benchmarks"
 
-_INTRO = """\
-# Benchmarks
-
+_WARNING = """\
 <!-- Written by benchmarks/write_report.py from benchmarks/results: change those, then run it. -->
-
-Every table is of one run of a script in `benchmarks/`, in which all its rows took turns; read the
-ratios, which were made round by round, rather than the absolute figures of one machine on one day.
-Figures are medians, with the first and third quartile in brackets. **x baseline** compares with the
-row that is named under the table, **of the limit** with the row that does the part of the work that
-no loader can leave out, and nothing else; where that row is the baseline itself, or there is none, each
-question's **Limit** says so. CPU seconds are those of the whole process tree; peak
-memory counts shared pages once. How it is measured is told in `benchmarks/README.md`, and what
-follows from it in [](reference/benchmark-results.md).
 """
 
+_INTRO = f"""\
+# Benchmarks
 
-@dataclass(frozen=True, slots=True)
-class Report:
-    """The results of one file."""
+{_WARNING}
+Each question has a page with all its tables, how they were measured, and the command. Here is one line
+for each run. [](reference/benchmark-results.md) tells what limits each kind of work.
 
-    name: str
-    """Of the file, such as ``in-memory-small``."""
-    machine: str
-    path: Path
-    script: str
-    document: dict[str, Any]
-    digest: str
+* **x baseline**: times as good as what is compared with, the best of stock where a question does not say
+  otherwise: one row of ours, or the lowest and the highest of them, and of many tables those whose best
+  row of ours is the lowest and the highest.
+* **of the limit**: of the part of the work that no loader can leave out, and nothing else, measured in
+  the same run. Where what is compared with is that part, or there is none, each question's **Limit** says so.
+* **measured**: on which machine, on what day, and at which commit. What later commits changed is not in it.
 
-    @property
-    def plot(self) -> Path:
-        """Where its plot is."""
-        return PLOTS / f"{self.machine}-{self.name}.svg"
-
-
-def find_results() -> list[Report]:
-    """Return the newest file of each name and machine, by script."""
-    newest: dict[tuple[str, str], Report] = {}
-    for path in sorted(RESULTS.glob("*/*.json")):
-        text = path.read_text(encoding="utf-8")
-        document = json.loads(text)
-        document["results"] = read_results(document)
-        script = re.search(r"bench_\w+", document.get("command", ""))
-        if script is None or not document["results"]:
-            continue  # of another program, such as the demo
-        machine = re.sub(r"^\d{4}-\d\d-\d\d-", "", path.parent.name)
-        digest = hashlib.sha256(text.encode()).hexdigest()[:16]
-        report = Report(path.stem, machine, path, script[0], document, digest)
-        newest[path.stem, machine] = report
-    scripts = [script for script in _ORDER if _docstring_of(script)]
-    known = {script: place for place, script in enumerate(scripts)}
-    return sorted(
-        newest.values(),
-        key=lambda one: (known.get(one.script, 99), one.script, one.name, one.machine),
-    )
-
-
-_ORDER = (
-    "bench_in_memory", "bench_transport", "bench_decode", "bench_epochs", "bench_startup",
-    "bench_held_data", "bench_items", "bench_loaders", "bench_training", "bench_tables",
-    "bench_rows", "bench_preload", "bench_image_folders", "bench_cache_memory", "bench_augment",
-    "bench_statistics", "bench_device", "bench_end_to_end", "bench_multiscale", "bench_cells",
-    "bench_reference_workloads", "bench_thread_workers", "bench_stats_overhead",
-)  # fmt: skip
-
+All rows of a run took turns, and comparisons were made round by round. Read those rather than the absolute
+figures of one machine on one day. In the tables figures are medians, with the first and third quartile
+in brackets; CPU seconds are those of the whole process tree, and peak memory counts shared pages once.
+`benchmarks/README.md` tells more.
+"""
 
 _BY_RATIO = {"bench_augment", "bench_preload", "bench_reference_workloads", "bench_tables"}
 """Their tables have little in common but the question, so that plots show ratios."""
 
 
-def _docstring_of(script: str) -> str:
-    path = ROOT / "benchmarks" / f"{script}.py"
-    if not path.exists():
-        return ""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    return inspect.cleandoc(ast.get_docstring(tree) or "")
+def write_pages(reports: Sequence[Report]) -> dict[Path, str]:
+    """Return the overview and the page of each script, by where they belong."""
+    pages = {
+        _page_of(script): _write_page(script, some)
+        for script, some in by_script(reports).items()
+    }
+    return {_OVERVIEW: _write_overview(reports), **pages}
 
 
-def write_page(reports: list[Report]) -> str:
-    """Return the page."""
+def _page_of(script: str) -> Path:
+    return _PAGES / f"{script.removeprefix('bench_').replace('_', '-')}.md"
+
+
+def _write_overview(reports: Sequence[Report]) -> str:
     lines = [_INTRO]
-    scripts = dict.fromkeys(report.script for report in reports)
-    for script in scripts:
-        title, _, rest = _docstring_of(script).partition("\n")
-        if not title:
-            continue
-        lines += [f"## {title}", "", *_explain(rest), ""]
-        for report in reports:
-            if report.script == script:
-                lines += _section(report)
+    for script, some in by_script(reports).items():
+        title = docstring_of(script).partition("\n")[0]
+        lines += [
+            f"**[{title}](benchmarks/{_page_of(script).name})**",
+            "",
+            "| | x baseline | of the limit | compared with | measured |",
+            "|---|---|---|---|---|",
+            *(f"| {_link_to(report)} | {summarize(report)} |" for report in some),
+            "",
+        ]
+    names = "\n".join(f"benchmarks/{_page_of(script).stem}" for script in by_script(reports))
+    lines += ["```{toctree}", ":hidden:", names, "```"]
+    return "\n".join(lines) + "\n"
+
+
+def _write_page(script: str, reports: Sequence[Report]) -> str:
+    title, _, rest = docstring_of(script).partition("\n")
+    lines = [f"# {title}", "", _WARNING, *_explain(rest), ""]
+    lines += ["[How to read the tables](../benchmarks.md).", ""]
+    for report in reports:
+        lines += _section(report)
     return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).rstrip() + "\n"
 
 
@@ -140,33 +112,51 @@ def _plain(text: str) -> str:
     return text.replace("``", "`")
 
 
+def _title_of(report: Report) -> str:
+    return report.name.replace("-", " ").capitalize()
+
+
+def _link_to(report: Report) -> str:
+    anchor = f"{report.name}-{report.machine}".lower()  # as headings are turned into anchors
+    return f"[{_title_of(report)}](benchmarks/{_page_of(report.script).name}#{anchor})"
+
+
 def _section(report: Report) -> Iterator[str]:
-    yield f"### {report.name.replace('-', ' ').capitalize()}, {report.machine.replace('-', ' ')}"
+    yield f"## {_title_of(report)}, {report.machine.replace('-', ' ')}"
     yield ""
-    yield describe_machine(report.document, report.path.relative_to(ROOT).as_posix())
+    yield (
+        f"**{report.date}, {report.commit}**: {describe_machine(report.document)}. "
+        f"`{report.path.relative_to(ROOT).as_posix()}`, by `{report.document['command']}`."
+    )
     yield ""
-    if _has_runs(report):
-        picture = report.plot.relative_to(PAGE.parent).as_posix()
+    if report.has_runs:
+        picture = Path(relpath(report.plot, _PAGES)).as_posix()
         yield f"![{report.name}, {report.machine}, as a plot]({picture})"
         yield ""
     yield from write_tables(report.document)
 
 
-def _has_runs(report: Report) -> bool:
-    return any("summary" in result for result in report.document["results"].values())
-
-
-def outdated(reports: list[Report]) -> list[Path]:
-    """Return the page and the plots that are not those of the results."""
-    found = []
-    if not PAGE.exists() or PAGE.read_text(encoding="utf-8") != write_page(reports):
-        found.append(PAGE)
+def outdated(reports: Sequence[Report]) -> list[Path]:
+    """Return the pages and the plots that are not those of the results, or are nobody's."""
+    pages = write_pages(reports)
+    found = [
+        path
+        for path, text in pages.items()
+        if not path.exists() or path.read_text(encoding="utf-8") != text
+    ]
     for report in reports:
-        if _has_runs(report):
+        if report.has_runs:
             is_there = report.plot.exists()
             if not is_there or report.digest not in report.plot.read_text(encoding="utf-8"):
                 found.append(report.plot)
-    return found
+    return found + _left_over(reports)
+
+
+def _left_over(reports: Sequence[Report]) -> list[Path]:
+    """Return the pages and plots of results that are no more."""
+    expected = {*write_pages(reports), *(report.plot for report in reports if report.has_runs)}
+    there = [*_PAGES.glob("*.md"), *_PLOTS.glob("*.svg")]
+    return sorted(path for path in there if path not in expected)
 
 
 def main() -> None:
@@ -187,16 +177,16 @@ def main() -> None:
         sys.exit(1 if old else 0)
     from _plots import draw  # noqa: PLC0415 - the check needs no matplotlib
 
-    PLOTS.mkdir(parents=True, exist_ok=True)
+    for folder in (_PAGES, _PLOTS):
+        folder.mkdir(parents=True, exist_ok=True)
     for report in reports:
-        if _has_runs(report) and (arguments.all or report.plot in old):
+        if report.has_runs and (arguments.all or report.plot in old):
             by_ratio = report.script in _BY_RATIO
             draw(report.document, report.plot, report.digest, by_ratio=by_ratio)
-    expected = {report.plot for report in reports}
-    for path in PLOTS.glob("*.svg"):
-        if path not in expected:
-            path.unlink()
-    PAGE.write_text(write_page(reports), encoding="utf-8")
+    for path in _left_over(reports):
+        path.unlink()
+    for path, text in write_pages(reports).items():
+        path.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,12 @@
+import re
+from dataclasses import replace
+
 import pytest
 
-from write_report import find_results, outdated, write_page
+from _overview import summarize
+from _pages import write_tables
+from _reports import Report, find_results
+from write_report import outdated, write_pages
 
 
 @pytest.fixture(scope="module")
@@ -8,22 +14,132 @@ def reports():
     return find_results()
 
 
-def test_the_page_and_the_plots_are_those_of_the_committed_results(reports):
+def a_ratio(median):
+    return {"median": median, "q1": median, "q3": median}
+
+
+def a_row(group, times, share=None, *, is_limit=False, table=""):
+    row = {
+        "table": table,
+        "group": group,
+        "is_limit": is_limit,
+        "summary": {"samples_per_second": a_ratio(100 * times), "cpu_seconds": a_ratio(0.1)},
+        "peak_memory_bytes": 2**20,
+        "times_baseline": a_ratio(times),
+    }
+    return row if share is None else {**row, "share_of_limit": a_ratio(share)}
+
+
+def a_report(results, tmp_path, *, script="bench_transport", **document):
+    facts = {
+        "date": "2026-01-02T03:04:05+00:00",
+        "commit": "0123456789abcdef with local changes",
+        "compared": "samples_per_second",
+        "results": results,
+    }
+    path = tmp_path / "2026-01-02-two-cores" / "name.json"
+    return Report("name", "two-cores", path, script, facts | document, "digest")
+
+
+def test_the_pages_and_the_plots_are_those_of_the_committed_results(reports):
     assert outdated(reports) == [], "run: python benchmarks/write_report.py"
 
 
-def test_every_result_has_its_file_on_the_page(reports):
-    page = write_page(reports)
+def test_every_result_has_one_section_and_one_line_that_leads_to_it(reports):
+    overview, *pages = write_pages(reports).values()
 
     assert reports
-    assert all(f"{one.path.parent.name}/{one.path.name}" in page for one in reports)
+    for one in reports:
+        file = f"{one.path.parent.name}/{one.path.name}"
+        assert sum(page.count(f". `benchmarks/results/{file}`") for page in pages) == 1
+        assert overview.count(f"#{one.name}-{one.machine})") == 1
+
+
+def test_what_leads_to_a_section_is_the_anchor_of_its_heading(reports):
+    overview, *pages = write_pages(reports).items()
+    by_name = {path.name: text for path, text in pages}
+    links = re.findall(r"\(benchmarks/([\w-]+\.md)#([\w-]+)\)", overview[1])
+
+    assert len(links) == len(reports)
+    for name, anchor in links:
+        headings = re.findall(r"^## (.*)$", by_name[name], flags=re.MULTILINE)
+        assert anchor in {one.lower().replace(",", "").replace(" ", "-") for one in headings}
+
+
+def test_results_of_a_script_come_newest_first(reports):
+    for script in {one.script for one in reports}:
+        dates = [one.date for one in reports if one.script == script]
+        assert dates == sorted(dates, reverse=True)
+
+
+def test_a_line_names_our_lowest_and_highest_row_what_is_compared_and_of_which_code(tmp_path):
+    results = {
+        "DataLoader": a_row("stock", 1.0, 0.2),
+        "FastLoader": a_row("FastLoader", 3.5, 0.7),
+        "FastLoader, threads": a_row("FastLoader, threads", 0.9, 0.18),
+        "Grain": a_row("Grain", 9.0, 1.8),
+        "limit: copy": a_row("limit: copy", 5.0, is_limit=True),
+    }
+
+    line = summarize(a_report(results, tmp_path, baseline="DataLoader"))
+
+    assert line == (
+        "0.90x (FastLoader, threads) to 3.50x (FastLoader) | 18% to 70% | stock at its best | "
+        "two cores, 2026-01-02, 0123456 with local changes"
+    )
+
+
+def test_a_line_about_many_tables_names_those_in_which_our_best_row_is_lowest_and_highest(
+    tmp_path,
+):
+    results = {
+        f"{table}: {label}": a_row(table, times, table=table)
+        for table, ours in {
+            "small": (2.0, 1.0),
+            "large": (0.5, 0.4),
+            "odd": (30.0, 1.0),
+        }.items()
+        for label, times in zip(("bare", "ours", "ours, at once"), (1.0, *ours), strict=True)
+    }
+    baselines = {table: f"{table}: bare" for table in ("small", "large", "odd")}
+
+    line = summarize(a_report(results, tmp_path, script="bench_tables", baselines=baselines))
+
+    assert line.startswith("0.50x (large) to 30x (odd), 3 tables | - | bare | ")
+
+
+def test_many_tables_become_one_with_a_row_for_each(tmp_path):
+    tables = [f"number {n}" for n in range(30)]
+    results = {
+        f"{table}, {label}": a_row(table, times, table=table)
+        for table in tables
+        for label, times in (("one by one", 1.0), ("batch", 8.0))
+    }
+    baselines = {table: f"{table}, one by one" for table in tables}
+    report = a_report(results, tmp_path, baselines=baselines)
+
+    lines = list(write_tables(report.document))
+
+    assert lines[0] == "| | one by one | batch |"
+    assert lines[2] == "| number 0 | 100 [100, 100] | 8.00 [8.00, 8.00] |"
+    assert len([line for line in lines if line.startswith("| number")]) == 30
 
 
 def test_a_result_that_changes_makes_its_plot_outdated(reports):
     one = next(one for one in reports if one.plot.exists())
-    changed = type(one)(one.name, one.machine, one.path, one.script, one.document, "f" * 16)
+    changed = replace(one, digest="f" * 16)
 
     assert one.plot in outdated([changed])
+
+
+def test_pages_and_plots_of_results_that_are_gone_are_outdated(reports):
+    gone = reports[0]
+    rest = [one for one in reports if one.script != gone.script]
+
+    old = outdated(rest)
+
+    assert gone.plot in old
+    assert "in-memory.md" in {path.name for path in old}
 
 
 def test_a_plot_by_ratio_shows_how_each_compares_with_the_baseline_of_its_row(tmp_path):
