@@ -1,8 +1,8 @@
 """Decode image files by their own library, each time a line comes in: a process without FastLoader.
 
 Started by `bench_image_folders` as ``_bare_decode.py FORM PATH...``. A line is a number of images, which
-it decodes from the first path on and round again; it answers with their bytes. It keeps no image: where
-one process had to take twice the memory of each of two, these looked three times as fast.
+it decodes from the first path on and round again; it answers with their bytes. It keeps no image: one
+process would have to take twice the memory of each of two.
 """
 
 import sys

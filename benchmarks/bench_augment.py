@@ -1,25 +1,27 @@
 """How much faster is a transform of a whole batch than one image after the other?
 
 Question: images per second of each transform, its images one by one or the batch at once.
-Held fixed: 256 images of 3 x 64 x 64, float32 and uint16, in one process with one thread, as a worker
-    has it; both ways give the same tensor. `--threads 2` measures with that many threads of torch, of
-    which the loop can use one; `--device cuda` with images that lie on a GPU, where the clock stops when
-    the GPU is done.
-Baseline: images one by one, each with its key as a dataset makes it, then collated by torch, which is
-    what the loop of a stock loader does.
-Method: the images lie in memory that is used again, as a batch does in a `FastLoader`, for both ways; the
-    batch at once is made in such memory, too, ten times in a run. Flips and turns are also made in the
-    memory of the batch itself, as `Augment` makes them where nobody else has it. The last rows do the same
-    with `Augment`, and the first show what the key of a sample costs.
-Limit: the work on the pixels alone, by the fastest of the ways tried, with everything drawn before and
-    into memory that is ready: a copy of all pixels, or of the view of each image that was drawn;
-    shares of a range and their powers; sums of shifted images; means (`_bare_transforms.py`). "Bare" of
-    noise are torch's normal numbers, which are no limit. None with several threads, as it has one; none
-    on a GPU, where only the transforms are measured; none through `Augment`, whose transforms have theirs.
-    It is NumPy's or torch's. Where compiled kernels are used (`fastloader doctor` says so), those go beyond it, and
-    it is no limit of theirs.
-Losing cases: none against the loop. Where the limit itself is less than ten times the loop, the calls
-    from Python, which a batch saves, are too small a part of the loop for it to be ten times as fast.
+Held fixed: 256 images of 3 x 64 x 64, float32 and uint16, in one process with one thread, as a
+    worker has it; both ways give the same tensor. `--threads 2` measures with that many threads of
+    torch, of which the loop can use one; `--device cuda` with images that lie on a GPU, where the
+    clock stops when the GPU is done.
+Baseline: images one by one, each with its key as a dataset makes it, then collated by torch, which
+    is what the loop of a stock loader does.
+Method: the images lie in memory that is used again, as a batch does in a `FastLoader`, for both
+    ways; the batch at once is made in such memory, too, ten times in a run. Flips and turns are
+    also made in the memory of the batch itself, as `Augment` makes them where nobody else has it.
+    The last rows do the same with `Augment`, and the first show what the key of a sample costs.
+Limit: the work on the pixels alone, by the fastest of the ways tried, with everything drawn before
+    and into memory that is ready: a copy of all pixels, or of the view of each image that was
+    drawn; shares of a range and their powers; sums of shifted images; means
+    (`_bare_transforms.py`). "Bare" of noise are torch's normal numbers, which are no limit. None
+    with several threads, as it has one; none on a GPU, where only the transforms are measured; none
+    through `Augment`, whose transforms have theirs. It is NumPy's or torch's. Where compiled
+    kernels are used (`fastloader doctor` says so), those go beyond it, and it is no limit of
+    theirs.
+Losing cases: none against the loop. Where the limit itself is less than ten times the loop, the
+    calls from Python, which a batch saves, are too small a part of the loop for it to be ten times
+    as fast.
 Command: python benchmarks/bench_augment.py --json benchmarks/results/<date>-<machine>/augment.json
 """
 

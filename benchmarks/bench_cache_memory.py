@@ -1,17 +1,20 @@
 """How many copies of the decoded pixels do ranks with two workers each hold together?
 
-Question: copies = (memory of many - memory of few) / (pixels of many - pixels of few), where many are
-    all images and few a sixteenth of them, so that interpreters, libraries and batches drop out.
+Question: copies = (memory of many - memory of few) / (pixels of many - pixels of few), where many
+    are all images and few a sixteenth of them, so that interpreters, libraries and batches drop
+    out.
 Held fixed: 16-bit images of 512 x 512, batches of 4, two ranks, two workers each, two batches ahead
-    for each: on a busy machine loaders would go further ahead, and of few images cannot. A rank is a process
-    that inherits nothing, as a launcher would start it: it builds its own dataset, and its loader
-    starts two workers by fork, forkserver or spawn, which read every image. One alone is a program of
-    its own, whose pixels are in memory of its own until workers that inherit nothing are started.
-Baseline: a dataset by hand that holds its images in an array, in a stock DataLoader, against the cache
-    in shared memory, filled at once and in the background, that of one alone, and the one on disk.
-Method: the memory of all processes is summed up (PSS: a page that n processes map counts 1/n in each),
-    but for pages of program files, which other programs of the machine share. A run stops with an
-    error if a cache is held more than 1.05 times.
+    for each: on a busy machine loaders would go further ahead, and of few images cannot. A rank is
+    a process that inherits nothing, as a launcher would start it: it builds its own dataset, and
+    its loader starts two workers by fork, forkserver or spawn, which read every image. One alone is
+    a program of its own, whose pixels are in memory of its own until workers that inherit nothing
+    are started.
+Baseline: a dataset by hand that holds its images in an array, in a stock DataLoader, against the
+    cache in shared memory, filled at once and in the background, that of one alone, and the one on
+    disk.
+Method: the memory of all processes is summed up (PSS: a page that n processes map counts 1/n in
+    each), but for pages of program files, which other programs of the machine share. A run stops
+    with an error if a cache is held more than 1.05 times.
 Limit: one copy.
 Losing cases: none; the caches are there to be held once.
 Command: python benchmarks/bench_cache_memory.py --json benchmarks/results/<date>-<machine>/cache-memory.json

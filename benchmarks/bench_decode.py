@@ -1,17 +1,18 @@
 """What does a loader add to reading TIFF files and augmenting them with NumPy?
 
 Question: how much CPU time does a sample cost with each loader, and how many come in a second.
-Held fixed: a sample is a deflate TIFF of 512x512 uint16 (real cells, data/nf1_cells.parquet), read by
-    tifffile, turned, scaled by two percentiles and clipped, as a user writes it. Batches of 16,
+Held fixed: a sample is a deflate TIFF of 512x512 uint16 (real cells, data/nf1_cells.parquet), read
+    by tifffile, turned, scaled by two percentiles and clipped, as a user writes it. Batches of 16,
     shuffled, two workers.
-Baseline: the bare samples, one after the other in a plain loop. The last column is its CPU time over
-    that of the others: 0.87 or more is at most 15 % added. More than 1 are loaders whose workers
-    do not give the memory of arrays back to the system after each sample.
-Method: loaders live on; one epoch before the clock starts, then whole epochs. CPU time hardly depends
-    on who else wants the cores; samples per second do.
-Limit: the bare samples, which are the baseline, by CPU time: `x baseline` is the share. Above 1 come
-    loaders whose workers keep the memory of arrays, which a plain loop takes anew for each.
-Losing cases: worker processes that hand large batches over pay for the transport, threads for the GIL.
+Baseline: the bare samples, one after the other in a plain loop. The last column is its CPU time
+    over that of the others: 0.87 or more is at most 15 % added. More than 1 are loaders whose
+    workers do not give the memory of arrays back to the system after each sample.
+Method: loaders live on; one epoch before the clock starts, then whole epochs. CPU time hardly
+    depends on who else wants the cores; samples per second do.
+Limit: the bare samples, which are the baseline, by CPU time: `x baseline` is the share. Above 1
+    come loaders whose workers keep the memory of arrays, which a plain loop takes anew for each.
+Losing cases: worker processes that hand large batches over pay for the transport, threads for the
+    GIL.
 Command: python benchmarks/bench_decode.py --json benchmarks/results/<date>-<machine>/decode.json
 """
 

@@ -1,20 +1,21 @@
 """How fast do batches reach a GPU, and how much of what the hardware can do is that?
 
-Question: bytes per second that arrive on the device, for nearly free samples made by workers
-    and for data in memory.
-Held fixed: dataset, batch size, order by the same seed; one batch in 16 is used on the device,
-    and the clock stops after the device has finished. The loop copies the batches of the stock loader, which do not come
-    to the device by themselves.
+Question: bytes per second that arrive on the device, for nearly free samples made by workers and
+    for data in memory.
+Held fixed: dataset, batch size, order by the same seed; one batch in 16 is used on the device, and
+    the clock stops after the device has finished. The loop copies the batches of the stock loader,
+    which do not come to the device by themselves.
 Baseline: stock DataLoader with pinned memory and non-blocking copies, its best over workers.
 Method: one run before the clock starts, then interleaved; a run is one epoch, or as many as a
-    quarter of a second takes, with the start of each. With `--fresh` each epoch makes a new loader and counts its
-    start: what a short job gets. "By hand" is a loop over tensors that lie on the device, whose
-    batches are indexed one by one, or whose whole epoch is, which takes its memory twice. timm's
-    PrefetchLoader makes floats of the batches as well, which cannot be turned off.
-Limit: a copy from pinned memory of the same size; of data in memory, an epoch that is indexed at once by hand
-    on the device.
-Losing cases: small data in memory, against an epoch that is indexed at once by hand on the device: its
-    batches are cut from that without a loader's start of an epoch, for twice the memory of the data.
+    quarter of a second takes, with the start of each. With `--fresh` each epoch makes a new loader
+    and counts its start: what a short job gets. "By hand" is a loop over tensors that lie on the
+    device, whose batches are indexed one by one, or whose whole epoch is, which takes its memory
+    twice. timm's PrefetchLoader makes floats of the batches as well, which cannot be turned off.
+Limit: a copy from pinned memory of the same size; of data in memory, an epoch that is indexed at
+    once by hand on the device.
+Losing cases: small data in memory, against an epoch that is indexed at once by hand on the device:
+    its batches are cut from that without a loader's start of an epoch, for twice the memory of the
+    data.
 Command: python benchmarks/bench_device.py --workload float32
 """
 

@@ -1,21 +1,22 @@
 """How much of a model's own speed is left when its batches come from a loader?
 
-Question: training steps a second on the device, next to the same steps on one batch that lies
-    there already (the limit).
+Question: training steps a second on the device, next to the same steps on one batch that lies there
+    already (the limit).
 Held fixed: model, batches of 256, images in random order; a run is two epochs with the start of
     each, and its clock stops after the device has finished. Loader and model share the machine, as
-    they do in training. Each loader draws its order from a generator of its own, as the only
-    loader of a program would: those of ResNet-50 take turns in one process.
-    `resnet-float32`, `resnet-uint8`: ResNet-50 in bfloat16, channels last, on 3x224x224 images
-    in memory, whose dataset gives one at a time. `cnn-ome-arrow`: a small convolutional network on
-    3x100x100 uint16 images of an OME-Arrow file, decoded once into shared memory; Python takes
-    longer to start its kernels than the device to compute them. `cnn-ome-arrow-graph`: the same
-    network with its step captured as a CUDA graph, which leaves the device as the limit.
+    they do in training. Each loader draws its order from a generator of its own, as the only loader
+    of a program would: those of ResNet-50 take turns in one process. `resnet-float32`,
+    `resnet-uint8`: ResNet-50 in bfloat16, channels last, on 3x224x224 images in memory, whose
+    dataset gives one at a time. `cnn-ome-arrow`: a small convolutional network on 3x100x100 uint16
+    images of an OME-Arrow file, decoded once into shared memory; Python takes longer to start its
+    kernels than the device to compute them. `cnn-ome-arrow-graph`: the same network with its step
+    captured as a CUDA graph, which leaves the device as the limit.
 Baseline: stock DataLoader with pinned memory and persistent workers, its best over workers.
-Method: `wait_share` is the part of the time that the training loop spent asking for batches, whether
-    or not the device had work left meanwhile. `device_wait_share` is the part of the device's time, by its
-    own clock, from the end of each step to the begin of the next: it stood still, or copied or gathered in
-    line with the model. The share of the limit says what all of it has cost.
+Method: `wait_share` is the part of the time that the training loop spent asking for batches,
+    whether or not the device had work left meanwhile. `device_wait_share` is the part of the
+    device's time, by its own clock, from the end of each step to the begin of the next: it stood
+    still, or copied or gathered in line with the model. The share of the limit says what all of it
+    has cost.
 Limit: the model alone, on one batch that lies on the device.
 Losing cases: none known; where the model is the limit, all come to the same rate. Furthest from the
     limit is `cnn-ome-arrow`, whose loop and loader take turns for the interpreter.

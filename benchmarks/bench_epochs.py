@@ -2,14 +2,14 @@
 
 Question: the wall time of many short epochs less that of one long epoch of the same samples, for
     each end of an epoch.
-Held fixed: samples that sleep half a millisecond, as one that waits for a disk does, so that a
-    busy machine disturbs little; shuffled batches of 8; 16 epochs of 20 batches, or one of 320.
+Held fixed: samples that sleep half a millisecond, as one that waits for a disk does, so that a busy
+    machine disturbs little; shuffled batches of 8; 16 epochs of 20 batches, or one of 320.
 Baseline: stock DataLoader, the better of as it comes and tuned.
-Method: a run is the short epochs, then the long one; loaders live on, and one run of each is
-    made before the clock starts. FastLoader as it comes is left out, since it takes on more workers than
+Method: a run is the short epochs, then the long one; loaders live on, and one run of each is made
+    before the clock starts. FastLoader as it comes is left out, since it takes on more workers than
     the others have.
-Limit: the samples alone, in as many threads as there are workers. No true rate is above the number of
-    workers over half a millisecond.
+Limit: the samples alone, in as many threads as there are workers. No true rate is above the number
+    of workers over half a millisecond.
 Losing cases: with persistent workers and long epochs nobody loses much.
 Command: python benchmarks/bench_epochs.py --workers 2 --json epochs.json
 """

@@ -1,19 +1,21 @@
 """How much memory do workers take for data that the dataset holds?
 
-Question: the most memory (PSS, so that shared pages count once) of the main process and its
-    workers while an epoch runs, by how the dataset holds its data.
+Question: the most memory (PSS, so that shared pages count once) of the main process and its workers
+    while an epoch runs, by how the dataset holds its data.
 Held fixed: the data (an array, a list of arrays, or a list of dicts), batches of 256, two workers,
     order by the same sampler. Of dicts there are five for each array of 3 kB.
-Baseline: stock DataLoader with the same start method; `x baseline` is its memory over that of the others.
+Baseline: stock DataLoader with the same start method; `x baseline` is its memory over that of the
+    others.
 Method: peak memory is watched in a run that is not timed; throughput stands beside it. The threads
-    of all share what they have. Grain's worker processes are given up after one run. "Over imports" is
-    anonymous and shared memory (PSS of all but pages of files) of the tree, read eight times in an epoch with
-    two and four workers, less the same in the same process with 1 MB of data that is read as often. Stock is
-    left out with four workers that do not fork: it sends each its own copy, half a minute for an epoch.
-Limit: a process that holds the data and reads all of it, with no loader. Each worker process
-    adds some 60 MB of interpreter of its own, whatever the loader.
-Losing cases: lists of Python objects are copied page by page as soon as workers count references
-    to them: by any loader that forks. Threads share them.
+    of all share what they have. Grain's worker processes are given up after one run. "Over imports"
+    is anonymous and shared memory (PSS of all but pages of files) of the tree, read eight times in
+    an epoch with two and four workers, less the same in the same process with 1 MB of data that is
+    read as often. Stock is left out with four workers that do not fork: it sends each its own copy,
+    which takes too long.
+Limit: a process that holds the data and reads all of it, with no loader. Each worker process adds
+    an interpreter of its own, whatever the loader.
+Losing cases: lists of Python objects are copied page by page as soon as workers count references to
+    them: by any loader that forks. Threads share them.
 Command: python benchmarks/bench_held_data.py --json held-data.json
 """
 

@@ -1,22 +1,25 @@
 """How near do all cores come to a multiple of one core when folders of images are decoded?
 
-Question: of all that the cores of this machine give beside each other, how much does FastLoader reach.
+Question: of all that the cores of this machine give beside each other, how much does FastLoader
+    reach.
 Held fixed: images are tiles of real cells (data/nf1_cells.parquet), 3 channels of uint16, small
     (128x128) and large (1024x1024), as TIFF without compression and deflate (strips of 64 or 512
-    rows, and of 4), and as OME-Zarr 0.4 (Blosc) and 0.5 (Zstandard; chunks of one plane or 256x256). Pixels go to fresh memory, in huge pages
-    where the system has them; the folder has been looked at before; there is work for one to two
-    seconds of a core, but of large images without compression, which would fill the memory.
-Baseline: what the machine gives: a process for each core, started before, which knows of no other and
-    decodes images of its own by tifffile or zarr, one after the other and on this core alone (zarr's
-    threads would wake each other on two), against one such process alone. Cores that share a part of the machine give less than their number.
+    rows, and of 4), and as OME-Zarr 0.4 (Blosc) and 0.5 (Zstandard; chunks of one plane or
+    256x256). Pixels go to fresh memory, in huge pages where the system has them; the folder has
+    been looked at before; there is work for one to two seconds of a core, but of large images
+    without compression, which would fill the memory.
+Baseline: what the machine gives: a process for each core, started before, which knows of no other
+    and decodes images of its own by tifffile or zarr, one after the other and on this core alone
+    (zarr's threads would wake each other on two), against one such process alone. Cores that share
+    a part of the machine give less than their number.
 Method: each run decodes the images with one core and right after it with all: as much memory is
     filled, since memory that the machine has not used lately takes longer. "gain" is how many times
-    sooner all cores are done; "of one core's time" is the reverse. The last column is the baseline's over
-    ours: 0.85 is 85 % of what the machine gives. Large images of large strips are decoded by
-    threads, as is all that is measured here where `_raw_files.c` was compiled, others by child processes.
-    Starting a child counts (0.15 s of a core, half of it NumPy's import), so longer work comes nearer.
-    Beside other work compare "cpu share": of the CPU time that all cores took, what one core takes. It
-    does not see cores that wait for each other.
+    sooner all cores are done; "of one core's time" is the reverse. The last column is the
+    baseline's over ours: 0.85 is 85 % of what the machine gives. Large images of large strips are
+    decoded by threads, as is all that is measured here where `_raw_files.c` was compiled, others by
+    child processes. Starting a child counts, so longer work comes nearer. Beside other work compare
+    "cpu share": of the CPU time that all cores took, what one core takes. It does not see cores
+    that wait for each other.
 Limit: the independent processes, which are the baseline: `x baseline` is the share.
 Losing cases: many cores and little work, where starting the children is a part that shows.
 Command: python benchmarks/bench_image_folders.py --json benchmarks/results/<date>-<machine>/image-folders.json

@@ -1,19 +1,19 @@
 """How fast are shuffled batches of images that lie in memory?
 
 Question: samples per second of whole epochs, where nothing has to be read or decoded.
-Held fixed: the same images, shuffled batches of 256, one value of each image read, each batch dropped
-    when the next one is asked for, as many threads as torch takes by itself. ``--images small``
-    are 60,000 uint8 images of 3x32x32 with labels, ``--images large`` 1,000 float32 images of
-    3x224x224.
+Held fixed: the same images, shuffled batches of 256, one value of each image read, each batch
+    dropped when the next one is asked for, as many threads as torch takes by itself. ``--images
+    small`` are 60,000 uint8 images of 3x32x32 with labels, ``--images large`` 1,000 float32 images
+    of 3x224x224.
 Baseline: the fastest of stock `DataLoader`, as it comes and tuned, over a dataset that indexes
     tensors and over `TensorDataset`.
-Method: all processes map one file of the images, privately, whose pages are in memory from the start: twenty
-    times 600 MB are more than the machine has. Loaders live on; a run is as many epochs as fill half a second, one at least, after one
-    before the clock starts: each follows others that have left the caches full of their own, and
-    a single epoch of 40 ms would measure that. Nobody reads each page of a large batch, which
-    takes half as long as the quickest way to make one: what is lazy in the batches of workers
-    costs their loaders nothing here. Hugging Face datasets gets the first 4,000 small images, or 498
-    large ones, in tables of its own.
+Method: all processes map one file of the images, privately, whose pages are in memory from the
+    start: twenty times 600 MB are more than the machine has. Loaders live on; a run is as many
+    epochs as fill half a second, one at least, after one before the clock starts: each follows
+    others that have left the caches full of their own, and a single short epoch would measure that.
+    Nobody reads each page of a large batch: what is lazy in the batches of workers costs their
+    loaders nothing here. Hugging Face datasets gets the first 4,000 small images, or 498 large
+    ones, in tables of its own.
 Limit: the gather alone, into buffers that exist, as the loader gathers; its batches are read as all
     others are.
 Losing cases: the dataset that indexes, one sample after the other, costs FastLoader what Python

@@ -1,16 +1,16 @@
 """How fast are single images, by format: in order, at random, the first one, the same one again?
 
 Question: images per second that a dataset gives, and the time from opening it to its first image.
-Held fixed: the images (made by make_data.py), as float32 tensors with a label; the file's pages
-    are in memory from the warm-up on; 64 images in order, 64 at random, one 32 times, or as many
-    of them (three or more) as a way can give in a quarter of a second.
+Held fixed: the images (made by make_data.py), as float32 tensors with a label; the file's pages are
+    in memory from the warm-up on; 64 images in order, 64 at random, one 32 times, or as many of
+    them (three or more) as a way can give in a quarter of a second.
 Baseline: by hand: one image at a time by the format's own library, tables through ``as_py``.
 Method: a run opens the dataset and takes all kinds of access one after the other. Ours decodes
     everything when it is opened (so that the first image comes later) or, without a cache, each
-    image when asked for; "batches" asks for 32 images at once. Ratios and shares are those of random
-    access. By hand, Parquet and Arrow tables are read whole when they are opened.
-Limit: to convert pixels that lie in memory. "bare decoding" undoes the compression of single images whose
-    bytes lie in memory, which a way without a cache cannot leave out.
+    image when asked for; "batches" asks for 32 images at once. Ratios and shares are those of
+    random access. By hand, Parquet and Arrow tables are read whole when they are opened.
+Limit: to convert pixels that lie in memory. "bare decoding" undoes the compression of single images
+    whose bytes lie in memory, which a way without a cache cannot leave out.
 Losing cases: the first image of a dataset that decodes everything first. Without a cache, single
     images of Parquet and Arrow files, where a page or a batch of rows has to be decoded for each,
     and of DuckDB, which reads a group of rows.

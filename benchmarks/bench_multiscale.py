@@ -1,11 +1,11 @@
 """What does it save to make scales one by one from a uint8 batch, with a backward for each?
 
-Question: the bytes of an image in the batch as the loader sends it, the peak of what autograd keeps for
-    backward, and on an accelerator the peak of allocated memory above the model.
+Question: the bytes of an image in the batch as the loader sends it, the peak of what autograd keeps
+    for backward, and on an accelerator the peak of allocated memory above the model.
 Held fixed: a small CNN, the same images, the same loss (the mean over the scales).
 Baseline: all scales of each image in float32, and one backward over the sum of their losses.
-Method: `MultiScale.scales_of` and one backward for each scale; gradients must agree. Steps are timed in
-    turn, every other round in reverse; ratios are made round by round.
+Method: `MultiScale.scales_of` and one backward for each scale; gradients must agree. Steps are
+    timed in turn, every other round in reverse; ratios are made round by round.
 Limit: none: of bytes the image itself, which is given, and of time the baseline.
 Losing cases: more, smaller kernels: where the scales are small, a step may take longer.
 Command: python benchmarks/bench_multiscale.py --json benchmarks/results/<date>-<machine>/multiscale.json

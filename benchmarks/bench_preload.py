@@ -1,17 +1,19 @@
 """How near does preloading OME-Arrow images come to what reading the file costs anyway?
 
-Question: images per second from a table in memory, and from the file to the cache; and the peak of memory
-    while preloading, over the size of the cache, in a fresh process.
-Held fixed: real crops (data/nf1_cells.parquet, repeated; tiled and cut for the large ones), as lists of
-    numbers and as bytes, zstd, row groups of 64 and 8; decoded by one thread, behind which ours
-    writes with another where there is a second core.
-Baseline: ``as_py`` for pixels of a table in memory; for files a bare streaming read of the same child
-    columns, which decodes and throws away.
+Question: images per second from a table in memory, and from the file to the cache; and the peak of
+    memory while preloading, over the size of the cache, in a fresh process.
+Held fixed: real crops (data/nf1_cells.parquet, repeated; tiled and cut for the large ones), as
+    lists of numbers and as bytes, zstd, row groups of 64 and 8; decoded by one thread, behind which
+    ours writes with another where there is a second core.
+Baseline: ``as_py`` for pixels of a table in memory; for files a bare streaming read of the same
+    child columns, which decodes and throws away.
 Method: ``as_py`` from the file to images is there as well for lists of small images, as the public
     benchmark of OME-Arrow does it.
-Limit: the bare read, which is the baseline: `x baseline` is the share; of lists of small images ours read less
-    than it does. A table in memory has none: what is done is to take its pixels where they lie.
-Losing cases: bytes, which are decoded about as fast as the system gives fresh pages to keep them in.
+Limit: the bare read, which is the baseline: `x baseline` is the share; of lists of small images
+    ours read less than it does. A table in memory has none: what is done is to take its pixels
+    where they lie.
+Losing cases: bytes, which are decoded about as fast as the system gives fresh pages to keep them
+    in.
 Command: python benchmarks/bench_preload.py --json benchmarks/results/<date>-<machine>/preload.json
 """
 

@@ -2,29 +2,30 @@
 
 Question: seconds of an epoch with automatic settings, and with those that `tune` finds in 30 s,
     against all fixed numbers of worker processes and threads up to 8, or 32 where samples wait, and
-    deeper prefetching, on six kinds of work; and of the first epoch over 1,000 cheap samples, loader
-    made anew.
+    deeper prefetching, on six kinds of work; and of the first epoch over 1,000 cheap samples,
+    loader made anew.
 Held fixed: dataset, order, batch size; workers live on between epochs, but for the first epoch.
-Baseline: the fastest of the fixed settings, found by trying all of them in the same rounds; that of a
-    round is the one that was the fastest in all others, as the fastest of many in a round is partly the
-    luckiest. For the first epoch, stock's default, which has no workers.
-Method: equal settings differ by up to a quarter from one process to the next where memory is the limit,
-    by where the pages of their buffers happen to lie. So each configuration gets a new process in each
-    round, one at a time, and what counts is the middle one of three epochs there (in the first round one), after one that does not; ratios
-    are medians over the rounds, and their quartiles tell how far processes differ. An epoch is in the
-    order of the dataset, since shuffled epochs of uneven samples differ. tune is asked once, before. The making
-    of loaders, and 3 s of epochs in which automatic workers are taken on, are preparation. Fixed
-    settings that take over twice as long as the fastest in the first round, or 1.3 times as long by
-    the median of three rounds or more, are not run again: none of them is the best. It prints
-    the share of the best fixed number of processes, with nothing else changed, too: automatic
-    settings choose no more than that number. Loaders of a first epoch are made over and over in one
-    process each, by turns.
+Baseline: the fastest of the fixed settings, found by trying all of them in the same rounds; that of
+    a round is the one that was the fastest in all others, as the fastest of many in a round is
+    partly the luckiest. For the first epoch, stock's default, which has no workers.
+Method: equal settings differ from one process to the next where memory is the limit, by where the
+    pages of their buffers happen to lie. So each configuration gets a new process in each round,
+    one at a time, and what counts is the middle one of three epochs there (in the first round one),
+    after one that does not; ratios are medians over the rounds, and their quartiles tell how far
+    processes differ. An epoch is in the order of the dataset, since shuffled epochs of uneven
+    samples differ. tune is asked once, before. The making of loaders, and 3 s of epochs in which
+    automatic workers are taken on, are preparation. Fixed settings that take over twice as long as
+    the fastest in the first round, or 1.3 times as long by the median of three rounds or more, are
+    not run again: none of them is the best. It prints the share of the best fixed number of
+    processes, with nothing else changed, too: automatic settings choose no more than that number.
+    Loaders of a first epoch are made over and over in one process each, by turns.
 Limit: the samples, read by as many processes as there are cores, or 32 where they wait, and dropped
-    where they are, rows of tensors gathered into memory that exists: nothing travels. For the first epoch, by this process alone.
+    where they are, rows of tensors gathered into memory that exists: nothing travels. For the first
+    epoch, by this process alone.
 Result: `x baseline` of at least 0.9 means within 10 % of the best, 1 or more no later than stock.
-Losing cases: the first epoch of cheap samples, if it has few batches: a loader is made and asked for its
-    first batch in 0.2 ms, 0.7 where the caches of the processor are cold, in which stock's takes 0.03 and 0.2,
-    and makes each batch some 10 us sooner; what is left to do is to run less code before the first batch.
+Losing cases: the first epoch of cheap samples, if it has few batches: a loader takes longer to make
+    than stock's, more so where the caches of the processor are cold, and wins that back batch by
+    batch.
 Command: python benchmarks/bench_reference_workloads.py --processes 7 --runs 41 --json reference_workloads.json
 """
 

@@ -1,21 +1,26 @@
 """What does a random image of a table cost where nothing is kept?
 
 Question: images per second from each table format, one row after the other and 16 in one batch.
-Held fixed: the files of bench_tables.py, of 64 images of 3 x 512 x 512 uint16 (96 MiB), row groups and record
-    batches of 8, kept open; 8 rows, one of each place in its row group, in random order, others in each run; on one
-    core (this process is bound to it). Of Parquet also a file as `fastloader.writing.convert` writes it, with row groups of 8, too.
-Baseline: as_py, what readers of OME-Arrow do: the row group or record batch is read and its row made Python
-    objects. Of Parquet also where somebody has read the whole table before, and keeps it in memory.
-Method: bare is the cheapest read of the chunks of a row that the format's library offers, dropped. It is
-    a floor, but of Parquet, where ours read by page and the library cannot, and of compressed Arrow files, of
-    which ours decompress a record batch up to the row, the library all of it; DuckDB decodes 2048 rows. Ours are `OMEArrowDataset(path, preload=False, cache="none")`, which checks
-    each image and copies it to a tensor of its own. Of compressed Arrow files and DuckDB tables they keep up to 64 MiB
-    of what they decoded last, so that some of these rows are found there; "nothing kept" lets go of that before each row.
-Limit: the bare read of a row, for one row at a time: its `x baseline` is what there is to be reached. None of
-    rows in batches, which share a read, nor of Parquet and compressed Arrow files, of which ours read less than
-    their library can.
-Losing cases: bytes are hardly slower as Python objects, so that little can be saved. Of Parquet, a table that
-    was read whole before gives rows without reading, for its size in memory: a cache does the same.
+Held fixed: the files of bench_tables.py, of 64 images of 3 x 512 x 512 uint16 (96 MiB), row groups
+    and record batches of 8, kept open; 8 rows, one of each place in its row group, in random order,
+    others in each run; on one core (this process is bound to it). Of Parquet also a file as
+    `fastloader.writing.convert` writes it, with row groups of 8, too.
+Baseline: as_py, what readers of OME-Arrow do: the row group or record batch is read and its row
+    made Python objects. Of Parquet also where somebody has read the whole table before, and keeps
+    it in memory.
+Method: bare is the cheapest read of the chunks of a row that the format's library offers, dropped.
+    It is a floor, but of Parquet, where ours read by page and the library cannot, and of compressed
+    Arrow files, of which ours decompress a record batch up to the row, the library all of it;
+    DuckDB decodes 2048 rows. Ours are `OMEArrowDataset(path, preload=False, cache="none")`, which
+    checks each image and copies it to a tensor of its own. Of compressed Arrow files and DuckDB
+    tables they keep up to 64 MiB of what they decoded last, so that some of these rows are found
+    there; "nothing kept" lets go of that before each row.
+Limit: the bare read of a row, for one row at a time: its `x baseline` is what there is to be
+    reached. None of rows in batches, which share a read, nor of Parquet and compressed Arrow files,
+    of which ours read less than their library can.
+Losing cases: bytes are hardly slower as Python objects, so that little can be saved. Of Parquet, a
+    table that was read whole before gives rows without reading, for its size in memory: a cache
+    does the same.
 Command: python benchmarks/bench_rows.py --json benchmarks/results/<date>-<machine>/rows.json
 """
 

@@ -6,12 +6,12 @@ Held fixed: dataset, batches of 32, the number of workers.
 Baseline: stock DataLoader with the same start method; for threads, forked.
 Method: each run makes a loader, takes one batch and ends the loader; the clock of the first batch
     stops when it is there, wall and CPU seconds count the end as well. The first run in a process,
-    which is the warm-up, is also the one that starts a fork server. Grain's worker processes are given up
-    after one run.
-Limit: a thread that reads a batch and says so; beside processes, a batch read in the calling process, as
-    FastLoader may make the first ones there while workers start. What a process takes that is started the same
-    way and reads a batch is shown, too: it is given no dataset, which may be shared, and its fork server has
-    imported what it needs.
+    which is the warm-up, is also the one that starts a fork server. Grain's worker processes are
+    given up after one run.
+Limit: a thread that reads a batch and says so; beside processes, a batch read in the calling
+    process, as FastLoader may make the first ones there while workers start. What a process takes
+    that is started the same way and reads a batch is shown, too: it is given no dataset, which may
+    be shared, and its fork server has imported what it needs.
 Losing cases: with fork and little data both take as long as the system takes to fork.
 Command: python benchmarks/bench_startup.py --workers 2 --json startup.json
 """

@@ -1,10 +1,11 @@
 """How fast are channel statistics, next to one pass of `numpy.mean` over the same pixels?
 
-Question: the time of mean and standard deviation of each channel, by how a dataset holds its images.
+Question: the time of mean and standard deviation of each channel, by how a dataset holds its
+    images.
 Held fixed: 96 MiB of images of 3 channels in memory, one thread.
 Baseline: `numpy.mean` over one array: it reads every pixel once and gives one number.
-Method: the dataset is that same array, a `TensorDataset` of it, or a list of arrays, one for each image.
-    `numpy` for mean and standard deviation of each channel is there for comparison.
+Method: the dataset is that same array, a `TensorDataset` of it, or a list of arrays, one for each
+    image. `numpy` for mean and standard deviation of each channel is there for comparison.
 Limit: the baseline: `x baseline` is the share.
 Losing cases: lists of small images, where Python's look at each takes as long as the sums save.
 Command: python benchmarks/bench_statistics.py --size 224 --json benchmarks/results/<date>-<machine>/statistics-224.json

@@ -8,8 +8,8 @@ Method: the loader's own iterator over a batch that is there already, with its n
     of the clock, without which no time is known, and what it takes to keep the difference and to
     sum it up, are the floor: it is measured in a loop that does nothing else.
 Limit: the floor, in the same run.
-Losing cases: a batch that is ready in a few microseconds, from small data in memory, spends just
-    under a hundredth of them on the notes; anything that is read, decoded or copied does not notice.
+Losing cases: batches that are ready in a few microseconds, from small data in memory: they notice
+    the notes most; what is read, decoded or copied does not.
 Command: python benchmarks/bench_stats_overhead.py --json benchmarks/results/<date>-<machine>/stats.json
 """
 

@@ -1,23 +1,24 @@
 """How near does each table format come to its own bare read, from file to cache?
 
 Question: images per second from each format to memory that is kept.
-Held fixed: real crops (data/nf1_cells.parquet) laid side by side to images of 3 x 512 x 512 uint16, each
-    crop scaled by a factor of its own so that none repeats; as lists of numbers and as bytes; written
-    with each format's defaults (Parquet: zstd, and lz4), row groups and record batches of 8. On one core (this
-    process is bound to it), but where the name says all cores.
-Baseline: bare is the library's own stream of the same child columns, decoded and dropped. Ours read Parquet
-    by page, lists without their levels and large bytes with one copy, which the library cannot: there bare is no floor.
-Method: bare and kept is the same stream, its pixels copied once to fresh memory in huge pages, as any
-    cache must: taking it costs about twice what copying costs. For Arrow IPC, where a bare read of mapped pages does nothing
-    at all, this is the only floor there is. Ours is `OMEArrowDataset`, which finds, checks and keeps
-    all pixels. In random order are all rows one by one with ``preload=False, cache="shared"``, where the
-    first row of some row groups (8 MB of pixels) decodes the others with it. On all cores are five
-    times as many images, since less is not shared out. Memory that was kept is given back while no
-    clock runs.
-    Bytes against lists are compared with our own read of lists, which takes less than Arrow's, and with zstd and
-    lz4 alone: images that are in memory are decompressed by Arrow and copied once.
-Limit: the bare read, which is the baseline: `x baseline` is the share, but of Parquet, of which ours do
-    less, and Arrow IPC, where bare and kept is the floor.
+Held fixed: real crops (data/nf1_cells.parquet) laid side by side to images of 3 x 512 x 512 uint16,
+    each crop scaled by a factor of its own so that none repeats; as lists of numbers and as bytes;
+    written with each format's defaults (Parquet: zstd, and lz4), row groups and record batches of
+    8. On one core (this process is bound to it), but where the name says all cores.
+Baseline: bare is the library's own stream of the same child columns, decoded and dropped. Ours read
+    Parquet by page, lists without their levels and large bytes with one copy, which the library
+    cannot: there bare is no floor.
+Method: bare and kept is the same stream, its pixels copied once to fresh memory in huge pages, as
+    any cache must. For Arrow IPC, where a bare read of mapped pages does nothing at all, this is
+    the only floor there is. Ours is `OMEArrowDataset`, which finds, checks and keeps all pixels. In
+    random order are all rows one by one with ``preload=False, cache="shared"``, where the first row
+    of some row groups (8 MB of pixels) decodes the others with it. On all cores are five times as
+    many images, since less is not shared out. Memory that was kept is given back while no clock
+    runs. Bytes against lists are compared with our own read of lists, which takes less than
+    Arrow's, and with zstd and lz4 alone: images that are in memory are decompressed by Arrow and
+    copied once.
+Limit: the bare read, which is the baseline: `x baseline` is the share, but of Parquet, of which
+    ours do less, and Arrow IPC, where bare and kept is the floor.
 Losing cases: checking and keeping costs more than a bare read wherever decoding is cheap.
 Command: python benchmarks/bench_tables.py --json benchmarks/results/<date>-<machine>/tables.json
 """

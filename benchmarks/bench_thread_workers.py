@@ -1,15 +1,19 @@
 """Where do worker threads read image files faster than worker processes, and does tune find out?
 
-Question: seconds of an epoch over folders of TIFF and OME-Zarr images, which a dataset reads by tifffile and
-    zarr one by one, with no workers, processes, threads, automatic settings, and those that `tune` finds in 30 s.
-Held fixed: 48 tiles of real cells, 3 channels of 1024x1024 uint16 (deflated strips of 512 rows; Zstandard, chunks
-    of 256x256), their order, batches of 4. Files are in the system's cache.
-Baseline: the fastest of the settings with processes; that of a round is the one which was the fastest in all others.
-Method: as for the reference workloads: a new process of each setting in each round, of which the middle one of
-    three epochs counts. Threads share the interpreter: decompressors leave it, the Python around them does not.
-    zarr decodes the chunks of an image by threads of its own, whoever reads.
+Question: seconds of an epoch over folders of TIFF and OME-Zarr images, which a dataset reads by
+    tifffile and zarr one by one, with no workers, processes, threads, automatic settings, and those
+    that `tune` finds in 30 s.
+Held fixed: 48 tiles of real cells, 3 channels of 1024x1024 uint16 (deflated strips of 512 rows;
+    Zstandard, chunks of 256x256), their order, batches of 4. Files are in the system's cache.
+Baseline: the fastest of the settings with processes; that of a round is the one which was the
+    fastest in all others.
+Method: as for the reference workloads: a new process of each setting in each round, of which the
+    middle one of three epochs counts. Threads share the interpreter: decompressors leave it, the
+    Python around them does not. zarr decodes the chunks of an image by threads of its own, whoever
+    reads.
 Limit: the images, read by as many processes as there are cores, and dropped where they are.
-Result: `x baseline` over 1 where threads are the faster workers; the row of tune names what it chose.
+Result: `x baseline` over 1 where threads are the faster workers; the row of tune names what it
+    chose.
 Losing cases: small images, where Python takes longer than the decompressor.
 Command: python benchmarks/bench_thread_workers.py --json thread_workers.json
 """

@@ -6,9 +6,9 @@ Held fixed: the images (made by make_data.py), as float32 tensors with a label, 
     there is one). Epochs of 128 images, or of as many of the first ones as a way reads in 0.4 s.
 Baseline: the fastest of stock DataLoader, tuned (workers live on, four batches ahead), over a
     dataset by hand: one image at a time by the format's own library, tables through ``as_py``.
-Method: an epoch a run, with datasets and loaders that live on, one run before the clock starts.
-    A wait begins when the loop asks for a batch and ends when it is there. ``gpu_busy_share`` is the time between events around
-    each step on the device, over the wall time.
+Method: an epoch a run, with datasets and loaders that live on, one run before the clock starts. A
+    wait begins when the loop asks for a batch and ends when it is there. ``gpu_busy_share`` is the
+    time between events around each step on the device, over the wall time.
 Limit: training on batches that lie in memory already.
 Losing cases: none known; where the model is the limit, all come to the same rate.
 Command: python benchmarks/bench_training.py --contents cells --workers 2 --json training-cells.json

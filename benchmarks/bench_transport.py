@@ -2,14 +2,14 @@
 
 Question: how much time and CPU goes into moving a batch whose samples cost nearly nothing, by the
     size of the batch and the number of its fields.
-Held fixed: the dataset (a list of eight ready samples), batches in order, one value of each page
-    of each batch read by the loop.
+Held fixed: the dataset (a list of eight ready samples), batches in order, one value of each page of
+    each batch read by the loop.
 Baseline: stock DataLoader, the better of as it comes and tuned.
 Method: loaders live on; one epoch before the clock starts, then whole epochs.
-Limit: one copy of the same bytes, by one thread, into memory that exists, read as all batches are: a
-    loader that takes samples as they are has to do no less by torch's own copy. Batches of 77 MB go past
-    the cache where that was compiled, which takes less CPU time; reading 19,000 pages that no cache holds
-    takes a quarter of the copy's.
+Limit: one copy of the same bytes, by one thread, into memory that exists, read as all batches are:
+    a loader that takes samples as they are has to do no less by torch's own copy. Batches of 77 MB
+    go past the cache where that was compiled, which takes less CPU time; their pages, which no
+    cache holds, are read afterwards.
 Losing cases: batches under some 10 kB, where both are bound by the pipe and the pickle.
 Command: python benchmarks/bench_transport.py --workload large --workers 1 --json transport-large.json
 """
