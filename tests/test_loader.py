@@ -684,6 +684,17 @@ def test_a_subclass_with_an_index_sampler_of_its_own_reads_by_it(num_workers):
 
 
 @pytest.mark.multiprocess
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_a_subclass_that_turns_collation_off_reads_single_samples(num_workers):
+    class Bare(FastLoader):
+        _auto_collation = False
+
+    loader = Bare(Squares(), batch_size=2, sampler=[3, 1], num_workers=num_workers)
+
+    assert [sample.item() for sample in loader] == [9, 1]
+
+
+@pytest.mark.multiprocess
 def test_a_loader_with_running_workers_can_be_pickled():
     loader = FastLoader(Squares(), num_workers=1, persistent_workers=True)
     expected = numbers(loader)

@@ -176,8 +176,11 @@ def index_sampler(loader: DataLoader[Any]) -> Iterable[Any]:
 
 
 def reads_otherwise(cls: type[DataLoader[Any]]) -> bool:
-    """Return whether loaders of a class read something else than their samplers."""
-    return cls._index_sampler is not DataLoader._index_sampler  # noqa: SLF001
+    """Return whether loaders of a class read something else than their samplers, or in another way."""
+    return any(
+        getattr(cls, name) is not getattr(DataLoader, name)
+        for name in ("_index_sampler", "_auto_collation")
+    )
 
 
 def reported_length(loader: DataLoader[Any]) -> int | None:

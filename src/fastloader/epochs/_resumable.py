@@ -66,7 +66,7 @@ class ResumableLoader(DataLoader[T_co]):
 
         Raises:
             ResumeError: If batches come in torch's own way, which cannot be resumed
-                (``transport="torch"``, data pipes, subclasses with an ``_index_sampler``).
+                (``transport="torch"``, data pipes, subclasses with an ``_index_sampler`` or ``_auto_collation``).
         """
         if self._iterates_otherwise():
             return cast("dict[str, Any]", self._state_of_other("state_dict")())
@@ -116,7 +116,8 @@ class ResumableLoader(DataLoader[T_co]):
             )
         elif reads_otherwise(cls):
             cls._other_of_class = (
-                "torch's own iterators: the class has an _index_sampler of its own"
+                "torch's own iterators: the class has an _index_sampler or "
+                "_auto_collation of its own"
             )
 
     def _state_of_other(self, name: str) -> Callable[..., Any]:
@@ -124,8 +125,8 @@ class ResumableLoader(DataLoader[T_co]):
         if method is None:
             raise ResumeError(
                 "The batches of this loader come from torch's own iterators (because of "
-                "transport='torch', a data pipe, or an _index_sampler of its own class), which "
-                "cannot tell where they are: leave transport out, read a map-style or iterable "
-                "dataset, or give a batch_sampler."
+                "transport='torch', a data pipe, or an _index_sampler or _auto_collation of its own "
+                "class), which cannot tell where they are: leave transport out, read a map-style or "
+                "iterable dataset, or give a batch_sampler."
             )
         return cast("Callable[..., Any]", method)
