@@ -753,6 +753,32 @@ def test_no_workers_are_chosen_in_a_daemonic_process():
     process.join()
 
 
+class ReadsLoader(torch.utils.data.Dataset):
+    """Samples that another loader has made, which is a part of the dataset."""
+
+    def __init__(self, loader):
+        self.loader = loader
+
+    def __len__(self):
+        return 2
+
+    def __getitem__(self, index):
+        return numbers(self.loader)
+
+
+@pytest.mark.multiprocess
+@pytest.mark.parametrize("start_method", ["fork", "forkserver"])
+def test_a_loader_that_came_to_a_worker_reads_there_if_nobody_asked_for_workers(start_method):
+    inner = FastLoader(Squares(), 2)
+    batches = numbers(inner)  # it may have workers by now
+
+    outer = FastLoader(
+        ReadsLoader(inner), None, num_workers=1, multiprocessing_context=start_method
+    )
+
+    assert list(outer) == [batches, batches]
+
+
 @pytest.mark.multiprocess
 def test_samples_that_need_gradients_are_told_where_they_cannot_be_sent():
     weight = torch.ones(3, requires_grad=True)

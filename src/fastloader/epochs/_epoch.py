@@ -122,7 +122,7 @@ class EpochOpener:
         seconds = loader.stats.copy_seconds_of_pass()
         if loader.num_workers > 0 and loader.workers == "threads":
             return self._open_threads(epoch, seconds)
-        if loader.num_workers == 0 or not self._worker_runs.sends_batches:
+        if loader.num_workers == 0 or not self._worker_runs.can_make_batches(loader):
             return self._open_here(epoch, seconds)
         return self._open_processes(epoch, seconds)
 
@@ -176,7 +176,7 @@ class EpochOpener:
             self._facts.choice.may_be_placed
             and epoch.device is None
             and loader.num_workers == self._facts.chosen_workers
-            and self._worker_runs.sends_batches
+            and self._worker_runs.can_make_batches(loader)
             and plan.calls_only_dataset
             and plan.on_error == "raise"
             and may_be_drawn_early(loader.sampler, loader.batch_sampler)

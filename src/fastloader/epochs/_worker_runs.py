@@ -124,8 +124,7 @@ class WorkerRuns:
         self._facts = facts
         self.keeper = PoolKeeper()
         """Keeps the workers that live on."""
-        self.sends_batches = True
-        """False once batches had to be made here, because workers cannot send them."""
+        self._sends_batches = True  # until workers cannot send some, which are made here
         self._num_needed = 1
 
     @cached_property
@@ -146,6 +145,18 @@ class WorkerRuns:
             and device is None
             and not loader.pin_memory
         )
+
+    def can_make_batches(self, loader: Any) -> bool:
+        """Return whether workers can make batches at all, or fail where somebody insists on them.
+
+        Processes that may not start others are daemonic: a loader that has got its number of workers
+        elsewhere may have come to such a one, as a part of a dataset for instance.
+
+        Args:
+            loader: The loader, for its options as they are now.
+        """
+        may_start = not multiprocessing.current_process().daemon
+        return self._sends_batches and (may_start or not self._is_automatic(loader))
 
     def may_start(self, loader: Any) -> bool:
         """Return whether workers that nobody has asked for do no harm now.
@@ -292,8 +303,8 @@ class WorkerRuns:
 
     def _end(self, loader: Any, pool: WorkerPool, run: PoolRun, is_healthy: bool) -> None:
         self._num_needed = pool.num_live
-        if run.counters.num_made_here and self.sends_batches:
-            self.sends_batches = False
+        if run.counters.num_made_here and self._sends_batches:
+            self._sends_batches = False
             text = (
                 "The batches cannot be sent from workers to the main process (tensors that need "
                 "gradients, or a class defined inside a function, say), so from now on they are "
@@ -302,7 +313,7 @@ class WorkerRuns:
             loader.stats.note_fallback(text)
             logger.warning(text)
         lives_on = loader.persistent_workers or self._facts.choice.spare_workers > 0
-        keeps = lives_on and is_healthy and self.sends_batches
+        keeps = lives_on and is_healthy and self._sends_batches
         self.keeper.release(pool, keep=keeps)
 
 
