@@ -279,6 +279,22 @@ def test_a_subclass_may_make_its_iterators_as_with_torch(options):
     assert loader.num_asked == 2
 
 
+class Uncollated(FastLoader):
+    _auto_collation = False
+
+
+@pytest.mark.multiprocess
+@pytest.mark.parametrize(
+    ("cls", "options"), [(FastLoader, {"transport": "torch"}), (Uncollated, {})], ids=str
+)
+def test_passes_by_torchs_iterators_are_apart_if_nobody_asked_for_lasting_workers(cls, options):
+    loader = cls(Squares(3), 1, num_workers=1, **options)
+
+    assert [(int(a), int(b)) for a in loader for b in loader] == [
+        (a, b) for a in (0, 1, 4) for b in (0, 1, 4)
+    ]
+
+
 def test_the_class_can_be_subscripted():
     assert FastLoader[torch.Tensor].__origin__ is FastLoader
 
@@ -686,10 +702,7 @@ def test_a_subclass_with_an_index_sampler_of_its_own_reads_by_it(num_workers):
 @pytest.mark.multiprocess
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_a_subclass_that_turns_collation_off_reads_single_samples(num_workers):
-    class Bare(FastLoader):
-        _auto_collation = False
-
-    loader = Bare(Squares(), batch_size=2, sampler=[3, 1], num_workers=num_workers)
+    loader = Uncollated(Squares(), batch_size=2, sampler=[3, 1], num_workers=num_workers)
 
     assert [sample.item() for sample in loader] == [9, 1]
 

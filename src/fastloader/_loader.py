@@ -228,6 +228,7 @@ class FastLoader(LateContext[T_co], ResumableLoader[T_co]):
             workers=workers,
             in_order=in_order,
             resident=resident or preferred_residence(dataset),
+            has_other_iterators=self._find_other(transport, dataset) is not None,
             num_workers_override=read_override(),
             has_worker_init_fn=worker_init_fn is not None,
             suggested=suggested,

@@ -96,11 +96,16 @@ class ResumableLoader(DataLoader[T_co]):
         return self._reason_of_other() is not None
 
     def _reason_of_other(self) -> str | None:
-        if self.transport == "torch":
+        return self._find_other(self.transport, self.dataset)
+
+    @classmethod
+    def _find_other(cls, transport: str, dataset: object) -> str | None:
+        """Return whose iterators loaders with such options get, if not ours."""
+        if transport == "torch":
             return "torch's own iterators: transport='torch'"
-        if is_data_pipe(self.dataset):
+        if is_data_pipe(dataset):
             return "torch's own iterators: the dataset is a data pipe"
-        return self._other_of_class
+        return cls._other_of_class
 
     _other_of_class: str | None = None
     """Whose iterators all loaders of the class get, if not ours."""

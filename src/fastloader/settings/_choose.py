@@ -242,10 +242,14 @@ def _choose_prefetch_factor(given: GivenOptions, has_workers: bool) -> tuple[int
     return given.prefetch_factor, GIVEN  # type: ignore[return-value]
 
 
-def _choose_persistence(given: GivenOptions, has_workers: bool) -> tuple[bool, str]:
+def _choose_persistence(
+    machine: Machine, given: GivenOptions, has_workers: bool
+) -> tuple[bool, str]:
     if not has_workers:
         return False, _NO_WORKERS
     if given.persistent_workers == "auto":
+        if given.has_other_iterators or _choose_transport(machine, given)[0] == "torch":
+            return False, "two passes at once would share one iterator of torch's"
         suggested = given.suggested
         if isinstance(suggested, LoaderSettings) and suggested.num_workers > 0:
             return suggested.persistent_workers, suggested.reasons["persistent_workers"]
@@ -360,7 +364,7 @@ def choose_options(
     return {
         "workers": _choose_workers(given),
         "prefetch_factor": _choose_prefetch_factor(given, has_workers),
-        "persistent_workers": _choose_persistence(given, has_workers),
+        "persistent_workers": _choose_persistence(machine, given, has_workers),
         "timeout": (given.timeout, GIVEN) if has_workers else (0, _NO_WORKERS),
         "pin_memory": _choose_pinning(machine, traits, given),
         "transport": _choose_transport(machine, given),

@@ -48,6 +48,8 @@ class GivenOptions(NamedTuple):
     workers: Workers | Auto = "auto"
     in_order: bool | Auto = "auto"
     resident: str | None = None
+    has_other_iterators: bool = False
+    """Whether torch's own iterators, or those of another class, read the dataset."""
     num_workers_override: int | None = None
     """Stands in for the automatic number of workers."""
     has_worker_init_fn: bool = False
