@@ -100,7 +100,7 @@ class FastLoader(LateContext[T_co], ResumableLoader[T_co]):
         on_error: What to do when a sample cannot be read: ``"raise"``, or ``"skip"`` it, log
             it and list it in `skipped` (map-style datasets; a stream ends with what it raises).
         on_worker_death: What to do when a worker process ends by itself: ``"raise"``, or
-            ``"restart"`` it and give its batches to the new one.
+            ``"restart"`` it, with its batches or its place in a stream.
         watchdog_seconds: After this time without a batch a warning is logged that says which
             worker is busy with which samples, and where in the code.
         distributed: Whether to read only this rank's share of the samples, where there are

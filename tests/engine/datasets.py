@@ -131,6 +131,57 @@ class Stream(IterableDataset):
         return iter(torch.tensor(float(i)) for i in range(start, self.length, step))
 
 
+class DeadlyStream(Stream):
+    """Kills its process before certain samples, once each.
+
+    Those behind the last ones are the ends of the workers' shares.
+    """
+
+    def __init__(self, deadly, folder):
+        super().__init__(20)
+        self.deadly = deadly
+        self.folder = folder
+
+    def __iter__(self):
+        info = get_worker_info()
+        return self.share(info.id, info.num_workers)
+
+    def share(self, start, step):
+        for number in range(start, self.length, step):
+            self.die_at(number)
+            yield number
+        self.die_at(self.length + start)
+
+    def die_at(self, number):
+        path = self.folder / str(number)
+        if number in self.deadly and not path.exists():
+            path.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+class DeadlyIterator(DeadlyStream):
+    """The same as an iterator of its own that can be told where to go on."""
+
+    def __iter__(self):
+        info = get_worker_info()
+        self.next, self.step = info.id, info.num_workers
+        return self
+
+    def __next__(self):
+        number = self.next
+        self.die_at(number)
+        if number >= self.length:
+            raise StopIteration
+        self.next += self.step
+        return number
+
+    def state_dict(self):
+        return {"next": self.next}
+
+    def load_state_dict(self, state):
+        self.next = state["next"]
+
+
 class Live(Images):
     """Has a state that changes while workers hold copies."""
 

@@ -38,6 +38,8 @@ from fastloader.shm._past_cache import past_cache
 from fastloader.tensors._buffers import BufferPool
 from tests.engine.datasets import (
     Deadly,
+    DeadlyIterator,
+    DeadlyStream,
     Draws,
     Faulty,
     Growing,
@@ -465,6 +467,53 @@ def test_a_killed_worker_is_started_anew_and_nothing_is_lost(open_pool, tmp_path
     assert labels_of(batches) == list(range(64))
 
 
+@pytest.mark.parametrize("kind", [DeadlyStream, DeadlyIterator])
+@pytest.mark.parametrize(
+    "deadly",
+    [{0}, {9}, {8, 9, 10, 11}, {20}, {20, 21}],
+    ids=["first", "middle", "in a row", "end", "both ends"],
+)
+def test_a_worker_that_is_started_anew_goes_on_with_its_share_of_a_stream(
+    open_pool, tmp_path, kind, deadly
+):
+    pool = open_pool(kind(deadly, tmp_path))
+    endless = iter(lambda: [None] * 4, 0)
+
+    run = start(pool, endless, is_iterable=True, restarts_workers=True)
+
+    assert sorted(torch.cat(batches_of(run)).tolist()) == list(range(20))
+    assert {int(path.name) for path in tmp_path.iterdir()} == deadly
+
+
+def test_a_stream_that_is_gone_on_with_is_gone_on_with_by_a_worker_that_is_started_anew(
+    open_pool, tmp_path
+):
+    pool = open_pool(DeadlyStream({9}, tmp_path))
+    points = {
+        worker: StreamPoint(number=worker, num_samples=4, is_ended=False) for worker in range(2)
+    }
+
+    run = start(
+        pool,
+        iter(lambda: [None] * 4, 0),
+        is_iterable=True,
+        restarts_workers=True,
+        stream_points=points,
+    )
+
+    assert sorted(torch.cat(batches_of(run)).tolist()) == list(range(8, 20))
+
+
+def test_a_place_in_a_stream_is_of_no_other_run_than_its_own(open_pool):
+    pool = open_pool(Stream(20), num_workers=1)
+    point = StreamPoint(number=0, num_samples=4, is_ended=False)
+    start(pool, iter([]), is_iterable=True, stream_points={0: point}).close()
+
+    run = start(pool, iter(lambda: [None] * 4, 0), is_iterable=True)
+
+    assert torch.cat(batches_of(run)).tolist() == list(range(20))
+
+
 def test_a_worker_that_cannot_be_started_anew_takes_nothing_from_other_pools(
     open_pool, monkeypatch
 ):
@@ -492,6 +541,15 @@ def test_a_worker_without_descriptors_tells_so_and_what_to_do(open_pool):
         batches_of(run)
 
     assert any("limit of open files is 40" in note for note in caught.value.__notes__)
+
+
+def test_a_worker_that_cannot_start_is_not_started_anew(open_pool):
+    pool = open_pool(Images(8), num_workers=1, worker_init_fn=lambda worker: os._exit(3))
+
+    with pytest.raises(WorkerDiedError, match=r"code 3\..* had not started") as caught:
+        batches_of(start(pool, in_fours(8), restarts_workers=True))
+
+    assert "would not either" in str(caught.value)
 
 
 def test_a_sample_that_ends_every_worker_is_given_up(open_pool):

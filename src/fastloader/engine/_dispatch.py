@@ -9,6 +9,7 @@ from fastloader.engine._messages import LiveState, Reply, Resume, SlotOffer, Tas
 from fastloader.engine._pending import Pending, Scope, assign_task
 from fastloader.engine._pool import WorkerPool, WorkerReply
 from fastloader.engine._run_options import RunOptions
+from fastloader.engine._stream_point import StreamPoint
 from fastloader.engine._turns import Turns
 from fastloader.sampling._drawn import Drawn
 
@@ -103,11 +104,19 @@ class Dispatch:
             if pending.worker == worker and pending.reply is None
         ]
 
-    def repeat(self, lost: list[Pending]) -> None:
-        """Send tasks once more, to the workers that had them before."""
+    def repeat(self, worker: int, lost: list[Pending], point: StreamPoint | None) -> None:
+        """Send tasks once more, to a new process in the place of the worker that had them.
+
+        Args:
+            worker: Its number.
+            lost: The tasks.
+            point: Where the worker was in its share of an iterable dataset, if it was anywhere.
+        """
+        if point is not None:
+            self._pool.send(worker, Resume(self.scope.run, point))
         for pending in lost:
             pending.task = pending.task._replace(slot=pending.slot.place)
-            self._pool.send(pending.worker, pending.task)
+            self._pool.send(worker, pending.task)
 
     def num_kept(self) -> int:
         """Return how many slots the next batches, or the next pass, will need again."""
@@ -199,7 +208,7 @@ class Dispatch:
     def _resume_streams(self) -> None:
         for worker, point in self._options.stream_points.items():
             self.turns.go_on_after(worker, point.number)
-            self._pool.send(worker, Resume(point))
+            self._pool.send(worker, Resume(self.scope.run, point))
 
     def _send_live_state(self) -> None:
         state = self._live_state()

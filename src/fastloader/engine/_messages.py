@@ -55,8 +55,9 @@ class LiveState(NamedTuple):
 
 
 class Resume(NamedTuple):
-    """Go on reading an iterable dataset from here, in the run that begins."""
+    """Go on reading an iterable dataset from here, with the next task of the run."""
 
+    run: int
     point: StreamPoint
 
 

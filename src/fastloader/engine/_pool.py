@@ -239,6 +239,10 @@ class WorkerPool:
             self.head_start.cancel()
             self.head_start = None
 
+    def has_started(self, worker: int) -> bool:
+        """Return whether a worker has come as far as to take tasks."""
+        return self._members[worker].is_ready
+
     def restart(self, worker: int) -> None:
         """Put a new process in the place of a dead one."""
         dead = self._members[worker]

@@ -19,6 +19,7 @@ from fastloader.engine._pool import Death, Event, WorkerPool
 from fastloader.engine._remote_errors import unpack_error
 from fastloader.engine._run_options import RunOptions
 from fastloader.engine._shares import warn_of_drops, warn_of_repeats
+from fastloader.engine._stream_point import PackedPoint, unpack_point
 from fastloader.engine._team import Team
 from fastloader.engine._unpacking import unpack
 from fastloader.engine._whereabouts import place_of, whereabouts
@@ -60,6 +61,8 @@ class PoolRun:
         self._is_closed = False
         self._num_dropped = 0
         self._deaths = [0] * self._num_workers  # without a batch in between
+        # Where workers are in their shares of an iterable dataset.
+        self._points: dict[int, PackedPoint] = dict(options.stream_points)
         self.counters = options.counters
         """What happened so far."""
         self.counters.make_room(pool.options.num_workers)
@@ -278,6 +281,8 @@ class PoolRun:
             return
         self._tasks.turns.finish(worker)
         self._deaths[worker] = 0
+        if reply.point:
+            self._points[worker] = reply.point
         if reply.kind is ReplyKind.END:
             self._end_worker(worker, reply)
         pending.reply = reply
@@ -311,8 +316,10 @@ class PoolRun:
         process = self._pool.processes[worker]
         process.join(1)
         text = describe_death(process.pid, process.exitcode, [p.task.indices for p in lost])
-        if not self._options.restarts_workers or self._options.is_iterable:
+        if not self._options.restarts_workers:
             raise WorkerDiedError(text)
+        if not self._pool.has_started(worker) and (process.exitcode or 0) > 0:
+            raise WorkerDiedError(f"{text} It had not started: another one would not either.")
         self._deaths[worker] += 1
         if self._deaths[worker] > MOST_DEATHS:
             raise WorkerDiedError(
@@ -321,7 +328,8 @@ class PoolRun:
             )
         logger.warning("%s It is started anew.", text)
         self._pool.restart(worker)
-        self._tasks.repeat(lost)
+        packed = self._points.get(worker)
+        self._tasks.repeat(worker, lost, None if packed is None else unpack_point(packed))
 
     def _note(self, reply: Reply, worker: int) -> None:
         if reply.kind is ReplyKind.SKIPPED:

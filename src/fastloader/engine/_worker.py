@@ -298,7 +298,7 @@ class _Worker:
     def _start_fetcher(self, task: Task) -> Fetcher:
         self._info.forget_asked()
         resume, self._resume = self._resume, None
-        point = None if resume is None else resume.point
+        point = resume.point if resume is not None and resume.run == task.run else None
         if point is None or not point.is_read_again:
             self._seed(task, task.number)
             return make_fetcher(self._plan, self._collate(), point)
