@@ -146,3 +146,18 @@ def test_import_takes_no_optional_package_and_starts_nothing():
     ).stdout
 
     assert not _OPTIONAL & set(output.split())
+
+
+def test_the_tree_in_the_documentation_is_that_of_the_package():
+    page = (Path(__file__).parents[2] / "docs" / "architecture.md").read_text(encoding="utf-8")
+    tree = page.partition("```text\nsrc/fastloader/\n")[2].partition("```")[0]
+    named = set()
+    for line in tree.splitlines():
+        folder = re.match(r"  (\w+)/ ", line)
+        if folder or line.startswith("  "):
+            inside = f"{folder[1]}/" if folder else ""
+            named |= {inside} | {inside + name for name in re.findall(r"\w+\.py", line)}
+
+    assert {f"{path.parent.name}/" for path in _ROOT.glob("*/__init__.py")} <= named
+    assert {path.name for path in _ROOT.glob("*.py")} - named == {"__init__.py"}
+    assert [name for name in sorted(named) if not (_ROOT / name).exists()] == []
