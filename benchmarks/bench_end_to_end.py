@@ -10,13 +10,18 @@ Held fixed: model, batches of 256, images in random order; a run is two epochs w
     dataset gives one at a time. `cnn-ome-arrow`: a small convolutional network on 3x100x100 uint16
     images of an OME-Arrow file, decoded once into shared memory; Python takes longer to start its
     kernels than the device to compute them. `cnn-ome-arrow-graph`: the same network with its step
-    captured as a CUDA graph, which leaves the device as the limit.
+    captured as a CUDA graph, which leaves the device as the limit, at less than ten times stock.
+    `cnn-ome-arrow-narrow`: captured, with a quarter of the channels, which leaves more to the
+    loader. An epoch takes each image four times; `--passes` makes it longer.
 Baseline: stock DataLoader with pinned memory and persistent workers, its best over workers.
 Method: `wait_share` is the part of the time that the training loop spent asking for batches,
     whether or not the device had work left meanwhile. `device_wait_share` is the part of the
     device's time, by its own clock, from the end of each step to the begin of the next: it stood
     still, or copied or gathered in line with the model. The share of the limit says what all of it
-    has cost.
+    has cost. `gap_seconds` is what the loop waited from the last batch of an epoch to the first of
+    the next, `device_gap_seconds` the device's time between those steps. With `--waits` the loop
+    waits for the device at each epoch's end, as one that prints its loss does, so that the device
+    has nothing left to do meanwhile.
 Limit: the model alone, on one batch that lies on the device.
 Losing cases: none known; where the model is the limit, all come to the same rate. Furthest from the
     limit is `cnn-ome-arrow`, whose loop and loader take turns for the interpreter.
@@ -24,9 +29,11 @@ Command: python benchmarks/bench_end_to_end.py --workload resnet-float32
 """
 
 import importlib
+import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterable
+from copy import copy
 from functools import cache
 from itertools import repeat
 from pathlib import Path
@@ -35,7 +42,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, RandomSampler
 
 from _harness import Benchmark, CannotRun, Run, Work
 from fastloader import FastLoader, OMEArrowDataset
@@ -63,6 +70,8 @@ class Workload(NamedTuple):
     """Whether the dataset makes whole batches, and so can be kept on the device."""
     is_captured: bool = False
     """Whether the step is a CUDA graph."""
+    width: int = 32
+    """Channels of the first layer of the small network."""
 
 
 WORKLOADS = {
@@ -71,6 +80,7 @@ WORKLOADS = {
     "cnn-ome-arrow": Workload(torch.uint16, 100, 8192, 4, (4, 8), (), can_reside=True),
 }
 WORKLOADS["cnn-ome-arrow-graph"] = WORKLOADS["cnn-ome-arrow"]._replace(is_captured=True)
+WORKLOADS["cnn-ome-arrow-narrow"] = WORKLOADS["cnn-ome-arrow-graph"]._replace(width=8)
 
 
 class OneByOne(Dataset[Any]):
@@ -123,7 +133,7 @@ def make_step(task: str, smoke: bool) -> Step:
     torch.backends.cudnn.benchmark = True
     work = workload(task, smoke)
     is_small = smoke or work.can_reside
-    net = _small_network() if is_small else _resnet()
+    net = _small_network(work.width) if is_small else _resnet()
     model = net.to(DEVICE, torch.bfloat16, memory_format=torch.channels_last)  # type: ignore[call-overload]
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
     scale = {torch.uint8: 1 / 255, torch.uint16: 1 / 4095}.get(work.dtype, 1)
@@ -176,17 +186,17 @@ def _batch_size(smoke: bool) -> int:
     return 8 if smoke else 256
 
 
-def _small_network() -> nn.Module:
+def _small_network(width: int) -> nn.Module:
     return nn.Sequential(
-        nn.Conv2d(3, 32, 5, stride=2),
+        nn.Conv2d(3, width, 5, stride=2),
         nn.ReLU(),
-        nn.Conv2d(32, 64, 3, stride=2),
+        nn.Conv2d(width, 2 * width, 3, stride=2),
         nn.ReLU(),
-        nn.Conv2d(64, 128, 3, stride=2),
+        nn.Conv2d(2 * width, 4 * width, 3, stride=2),
         nn.ReLU(),
         nn.AdaptiveAvgPool2d(1),
         nn.Flatten(),
-        nn.Linear(128, NUM_CLASSES),
+        nn.Linear(4 * width, NUM_CLASSES),
     )
 
 
@@ -208,6 +218,7 @@ class DeviceClock:
 
     def __init__(self) -> None:
         self._marks: list[Any] = []
+        self._ends: list[int] = []
         self.mark()
 
     def mark(self) -> None:
@@ -217,23 +228,45 @@ class DeviceClock:
             event.record()
             self._marks.append(event)
 
-    def shares(self) -> dict[str, float]:
-        """Return the share of the time between steps, of a device that is done; nothing of other devices."""
-        between = zip(self._marks[::2], self._marks[1::2], strict=False)
-        waited = sum(ended.elapsed_time(began) for ended, began in between)
-        if not waited:
+    def note_end(self) -> None:
+        """Note that an epoch has ended: another one may follow."""
+        self._ends.append(len(self._marks) - 1)
+
+    def values(self) -> dict[str, float]:
+        """Return the times between steps, of a device that is done; nothing of other devices."""
+        between = list(zip(self._marks[::2], self._marks[1::2], strict=False))
+        waits = [ended.elapsed_time(began) / 1e3 for ended, began in between]
+        if not waits:
             return {}
-        return {"device_wait_share": waited / self._marks[0].elapsed_time(self._marks[-1])}
+        share = sum(waits) * 1e3 / self._marks[0].elapsed_time(self._marks[-1])
+        gaps = [waits[end // 2] for end in self._ends[:-1]]
+        return {"device_wait_share": share} | _median("device_gap_seconds", gaps)
 
 
-def train(epochs: Iterable[Iterable[Any]], step: Step) -> Work:
-    """Take a step on each batch and wait for the device."""
+def _median(name: str, seconds: list[float]) -> dict[str, float]:
+    return {name: statistics.median(seconds)} if seconds else {}
+
+
+def train(epochs: Iterable[Iterable[Any]], step: Step, *, waits: bool = False) -> Work:
+    """Take a step on each batch and wait for the device.
+
+    Args:
+        epochs: Their batches.
+        step: Of training.
+        waits: For the device at each epoch's end as well, in no time that counts as waiting for batches.
+    """
     clock = DeviceClock()
-    num_samples, waited, began = 0, 0.0, time.perf_counter()
+    num_samples, lost, gaps, began = 0, 0.0, [], time.perf_counter()
+    waited = 0.0
     for batches in epochs:
         asked = time.perf_counter()
+        gap: float | None = lost
         for images, labels in batches:
-            waited += time.perf_counter() - asked
+            asked_for = time.perf_counter() - asked
+            waited += asked_for
+            if gap is not None:
+                gaps.append(gap + asked_for)
+                gap = None
             moved = (
                 images.to(DEVICE, non_blocking=True),
                 labels.to(DEVICE, non_blocking=True),
@@ -243,18 +276,35 @@ def train(epochs: Iterable[Iterable[Any]], step: Step) -> Work:
             clock.mark()
             num_samples += len(images)
             asked = time.perf_counter()
-        waited += time.perf_counter() - asked
+        lost = time.perf_counter() - asked
+        waited += lost
+        clock.note_end()
+        if waits:
+            _wait()
+    _wait()
+    seconds = time.perf_counter() - began
+    values = {"wait_share": waited / seconds, **clock.values()}
+    return Work(samples=num_samples, values=values | _median("gap_seconds", gaps[1:]))
+
+
+def _wait() -> None:
     if DEVICE == "cuda":
         torch.cuda.synchronize()
-    share = waited / (time.perf_counter() - began)
-    return Work(samples=num_samples, values={"wait_share": share, **clock.shares()})
 
 
-def prepare(kind: str, task: str, workers: int | None, smoke: bool) -> Run:
+def prepare(
+    kind: str, task: str, workers: int | None, passes: int, waits: bool, smoke: bool
+) -> Run:
     """Return epochs of training from a loader."""
     step, dataset = make_step(task, smoke), make_dataset(task, smoke)
+    generator = torch.Generator()
     options: dict[str, Any] = {} if workers is None else {"num_workers": workers}
-    options |= {"shuffle": True, "drop_last": True, "generator": torch.Generator()}
+    options["sampler"] = RandomSampler(
+        dataset,  # type: ignore[arg-type]
+        num_samples=passes * len(dataset),  # type: ignore[arg-type]
+        generator=generator,
+    )
+    options |= {"drop_last": True, "generator": generator}
     if kind == "stock":
         options |= {"persistent_workers": bool(workers), "pin_memory": DEVICE == "cuda"}
         loader: Any = DataLoader(dataset, _batch_size(smoke), **options)
@@ -263,28 +313,38 @@ def prepare(kind: str, task: str, workers: int | None, smoke: bool) -> Run:
         loader = FastLoader(
             dataset, _batch_size(smoke), device=DEVICE, resident=resident, **options
         )
-    return lambda: train(repeat(loader, NUM_EPOCHS), step)
+    return lambda: train(repeat(loader, NUM_EPOCHS), step, waits=waits)
 
 
-def prepare_limit(task: str, smoke: bool) -> Run:
+def prepare_limit(task: str, passes: int, waits: bool, smoke: bool) -> Run:
     """Return as many training steps on one batch that is on the device."""
     step = make_step(task, smoke)
     batch = _first_batch(task, smoke)
-    num_batches = len(make_dataset(task, smoke)) // _batch_size(smoke)  # type: ignore[arg-type]
-    return lambda: train([repeat(batch, NUM_EPOCHS * num_batches)], step)
+    num_batches = passes * len(make_dataset(task, smoke)) // _batch_size(smoke)  # type: ignore[arg-type]
+    epochs = NUM_EPOCHS * [repeat(batch, num_batches)]
+    return lambda: train(map(copy, epochs), step, waits=waits)
 
 
 def main() -> None:
     """Train on one workload with each loader."""
     benchmark = Benchmark(__doc__, max_bytes_per_second=1e12)
     benchmark.parser.add_argument("--workload", choices=WORKLOADS, default="resnet-float32")
+    benchmark.parser.add_argument(
+        "--passes", type=int, default=1, help="over the data, in an epoch"
+    )
+    benchmark.parser.add_argument("--waits", action="store_true", help="at each epoch's end")
     arguments = benchmark.arguments()
     task, smoke = arguments.workload, arguments.smoke
     chosen = workload(task, smoke)
     # Large models would not fit beside each other on the device. Of the others each has a process
     # of its own: stock's forked workers would share the pages of images that a device is to lock.
     benchmark.isolate = chosen.can_reside
-    common = {"task": task, "smoke": smoke}
+    common = {
+        "task": task,
+        "passes": arguments.passes,
+        "waits": arguments.waits,
+        "smoke": smoke,
+    }
     benchmark.add("limit: the model alone", prepare_limit, is_limit=True, **common)
     for workers in (2,) if smoke else chosen.stock_workers:
         name = f"stock, {workers} workers"
