@@ -22,8 +22,7 @@ class Memory:
     """Copies rows by their addresses, as a device does."""
 
     def __init__(self):
-        self.is_readable = True
-        self.is_kept = False
+        self.is_locked = True
         self.obstacle = None
         self.is_lost = False
         self.num_asked = 0
@@ -31,9 +30,6 @@ class Memory:
 
     def lock_behind(self):
         self.num_asked += 1
-
-    def keep_on_device(self):
-        self.is_kept = True
 
     def copy_rows(self, rows, stride_bytes, positions, target):
         if self.is_lost:
@@ -186,7 +182,7 @@ def test_what_is_no_row_is_left_to_the_dataset(indices):
 
 def test_nothing_is_read_before_it_is_locked():
     rows, memory = direct(counted(9, 4))
-    memory.is_readable = False
+    memory.is_locked = False
 
     rows.lock_behind()
     memory.obstacle = "it lies in a file"
@@ -197,27 +193,15 @@ def test_nothing_is_read_before_it_is_locked():
     assert not isinstance(rows.take([1, 2]), HostRows)
 
 
-def test_decoded_images_are_kept_on_the_device_once_as_many_were_read_as_there_are():
+def test_decoded_images_are_all_that_nobody_writes_to():
     data = OMEArrowDataset(PICTURES, dtype=None, progress=False)
-    rows, memory = direct(data)
-    found = []
-    for indices in (range(len(data) - 1), [0], range(len(data))):
-        images = rows.take(list(indices))
-        arrived(images)
-        found.append((memory.is_kept, images.is_live))
+    num_bytes = data.images_in_memory().nbytes
+    tensors = TensorDataset(counted(len(data), 4))
 
-    assert found == [(False, True), (True, False), (True, False)]
-
-
-def test_tensors_of_the_caller_are_never_kept_on_the_device():
-    rows, memory = direct(TensorDataset(counted(9, 4)))
-
-    for _ in range(3):
-        [images] = rows.take(list(range(9)))
-        arrived(images)
-
-    assert not memory.is_kept
-    assert images.is_live
+    assert direct(data)[0].fixed_bytes == num_bytes
+    assert direct(Subset(Subset(data, range(4)), [1]))[0].fixed_bytes == num_bytes
+    assert direct(tensors)[0].fixed_bytes is None
+    assert direct(StackDataset(data, tensors))[0].fixed_bytes is None
 
 
 def test_channels_last_is_as_torch_stacks_it():

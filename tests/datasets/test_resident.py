@@ -10,6 +10,7 @@ from torch.utils.data import ConcatDataset, StackDataset, Subset, TensorDataset,
 from fastloader.datasets import Augment, ChannelStatistics, OMEArrowDataset, Standardize
 from fastloader.datasets._batched import as_batched
 from fastloader.datasets._resident import NotResidentError, copied_parts, make_resident
+from fastloader.datasets._stored_images import StoredImages
 from fastloader.inspection._fingerprint import fingerprint
 from fastloader.randomness._seeding import DrawScope, draw_scope
 from fastloader.transforms import RandomFlip
@@ -89,6 +90,19 @@ def test_batches_are_those_of_the_dataset(dataset):
 
 def test_pictures_of_a_file_are_kept_as_they_are_decoded():
     dataset = OMEArrowDataset(PICTURES, label_column="label")
+    indices = [4, 1, 1, 0]
+
+    assert_same(resident(dataset).take(indices), dataset.get_batch(indices))
+
+
+@pytest.mark.parametrize(
+    "options", [{"axes": "CYX"}, {"axes": "YXC"}, {"dtype": None}, {"scale": 0.5}], ids=str
+)
+def test_pictures_that_are_in_memory_are_copied_whole(options, monkeypatch):
+    dataset = OMEArrowDataset(
+        PICTURES, label_column="label", preload=True, progress=False, **options
+    )
+    monkeypatch.setattr(StoredImages, "get_batch", None)  # reads them anew
     indices = [4, 1, 1, 0]
 
     assert_same(resident(dataset).take(indices), dataset.get_batch(indices))

@@ -14,7 +14,8 @@ from torch.utils.data import DataLoader, StackDataset, Subset, TensorDataset
 
 from fastloader import FastLoader, OMEArrowDataset
 from fastloader.datasets import _direct_rows
-from fastloader.direct import _locked_memory, locked_memory
+from fastloader.direct import locked_memory
+from fastloader.epochs import _direct_reading
 from fastloader.shm import collecting_memory_files
 from fastloader.writing import write_images
 
@@ -156,7 +157,7 @@ def test_subsets_and_stacks_are_read_too():
 
 
 def test_images_of_the_pixel_cache_are_read_where_they_lie(tmp_path, monkeypatch):
-    monkeypatch.setattr(_locked_memory, "_room_to_keep", lambda _device: 0)
+    monkeypatch.setattr(_direct_reading, "_room_to_keep", lambda _device: 0)
     pixels = np.random.default_rng(0).integers(0, 4096, (200, 3, 100, 100), dtype=np.uint16)
     path = tmp_path / "images.parquet"
     write_images(pixels, path, columns={"label": list(range(200))}, progress=False)
@@ -176,15 +177,16 @@ def test_images_of_the_pixel_cache_are_kept_on_the_device_after_a_pass(tmp_path)
     write_images(pixels, path, columns={"label": list(range(200))}, progress=False)
     data = OMEArrowDataset(path, label_column="label", dtype=None, progress=False)
     loader = locked(FastLoader(data, 16, shuffle=True, device="cuda"))
-    [column] = loader._opener._direct._rows._columns.values()
+    opener = loader._opener
 
-    assert not column.memory.is_kept
-    for _ in range(4):
+    for _ in range(3):
         assert_arrive(loader, pixels)
-    assert column.memory.is_kept
-    column.memory.unlock()
+    assert opener._direct.is_kept(torch.device("cuda:0"))
+    assert opener.residence._kept is not None
+    assert loader.settings.resident is None
+    loader.stats.also_measure(copies=True)
     assert_arrive(loader, pixels)
-    assert not column.memory.is_locked
+    assert loader.stats.snapshot().copy_p50_seconds > 0
 
 
 def assert_arrive(loader, pixels):

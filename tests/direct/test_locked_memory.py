@@ -24,7 +24,6 @@ class Cuda:
         self.under_way = 0
         self.fails = False
         self.has_no_compiler = False
-        self.free_bytes, self.total_bytes = 1 << 30, 1 << 30
         self.addresses = []
         self.may_go_on = threading.Event()
         self.may_go_on.set()
@@ -38,14 +37,11 @@ class Cuda:
         assert not self.under_way
         del self.registered[address]
 
-    def read_rows(self, rows, _stride_bytes, _positions, _target, _stream, **_options):
+    def read_rows(self, rows, _stride_bytes, _positions, _target, _stream):
         if self.fails:
             raise CudaCallError("no")
         self.addresses.append(rows)
         self.under_way += 1
-
-    def mem_get_info(self, _device):
-        return self.free_bytes, self.total_bytes
 
     def prepare_kernels(self, _device):
         if self.has_no_compiler:
@@ -81,7 +77,6 @@ def cuda(monkeypatch):
     monkeypatch.setattr(module, "uncaptured", nullcontext)
     monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: tensor)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda _device: Stream())
-    monkeypatch.setattr(torch.cuda, "mem_get_info", fake.mem_get_info)
     monkeypatch.setattr(torch.Tensor, "record_stream", lambda _tensor, _stream: None)
     monkeypatch.setattr(torch.cuda, "cudart", lambda: fake)
     monkeypatch.setattr(torch.cuda, "check_error", lambda error: None)
@@ -226,81 +221,6 @@ def test_shared_memory_stays_locked_through_a_fork(cuda):
     os.waitpid(child, 0)
 
     assert memory.is_locked
-
-
-def keep(memory, monkeypatch):
-    """Have memory kept on the device, which is the CPU."""
-    memory._device = torch.device("cpu")
-    copy = torch.Tensor.to
-    monkeypatch.setattr(torch.Tensor, "to", lambda one, *_a, **_k: copy(one, "cpu", copy=True))
-    memory.keep_on_device()
-
-
-def test_memory_that_is_kept_on_the_device_is_read_from_there(cuda, monkeypatch):
-    tensor = data()
-    memory = locked_memory(tensor, DEVICE)
-    memory.lock()
-    keep(memory, monkeypatch)
-
-    assert memory.is_kept
-    assert memory.copy_rows(memory.start + 4096, 1, np.zeros(1, np.int64), torch.zeros(1))
-    [address] = cuda.addresses
-    assert address == memory._kept.whole.data_ptr() + 4096
-    assert torch.equal(memory._kept.whole, tensor)
-
-
-def test_memory_that_is_kept_stays_readable_through_a_fork(cuda, monkeypatch):
-    memory = locked_memory(data(), DEVICE)
-    memory.lock()
-    keep(memory, monkeypatch)
-
-    memory.pause()
-    memory.go_on()
-
-    assert not memory.is_locked
-    assert memory.is_readable
-    assert copy_from(memory)
-    memory.lock_behind()
-    assert not memory.is_locked
-
-
-@pytest.mark.parametrize("share", ["of all", "of what is free"])
-def test_memory_that_takes_much_of_the_device_is_not_kept(cuda, monkeypatch, share):
-    memory = locked_memory(data(), DEVICE)
-    memory.lock()
-    if share == "of all":
-        cuda.total_bytes = 64 * (8 << 20) - 64
-    else:
-        cuda.free_bytes = 4 * (8 << 20) - 4
-    keep(memory, monkeypatch)
-
-    assert not memory.is_kept
-    assert memory.is_locked
-
-
-def test_a_device_without_memory_is_not_asked_again(cuda, monkeypatch):
-    memory = locked_memory(data(), DEVICE)
-    memory.lock()
-    tries = []
-
-    def refuse(*_arguments, **_options):
-        tries.append(None)
-        raise torch.OutOfMemoryError
-
-    monkeypatch.setattr(torch.Tensor, "to", refuse)
-    memory.keep_on_device()
-    memory.keep_on_device()
-
-    assert len(tries) == 1
-    assert not memory.is_kept
-    assert memory.is_locked
-
-
-def test_memory_is_not_kept_before_it_is_locked(cuda, monkeypatch):
-    memory = locked_memory(data(), DEVICE)
-    keep(memory, monkeypatch)
-
-    assert not memory.is_kept
 
 
 def test_memory_of_a_file_is_left_alone(cuda, tmp_path):

@@ -1,21 +1,17 @@
 """Batches are of rows for the device while it can read them, and are gathered otherwise."""
 
-from collections import deque
-
 import pytest
 import torch
 from torch.utils.data import TensorDataset
 
 from fastloader import FastLoader
 from fastloader.datasets._batched import as_batched
-from fastloader.engine import MERGED_BYTES, RowBytes
-from fastloader.epochs._direct_reading import DirectMaker, DirectReading, KeptMaker
-from fastloader.epochs._plan import plan_of
-from fastloader.epochs._staging import made_here
-from fastloader.sampling._drawn import DrawnBatches
-from fastloader.stages import CutStream, ResidentStream
+from fastloader.datasets._resident import NotResidentError
+from fastloader.engine import MERGED_BYTES
+from fastloader.epochs import _direct_reading as module
+from fastloader.epochs._direct_reading import DirectMaker, DirectReading
+from fastloader.stages import ResidentStream
 from fastloader.threads._crew import Crew
-from fastloader.threads._standby import StandbyKeeper
 
 CPU = torch.device("cpu")
 
@@ -85,58 +81,54 @@ def test_the_gatherer_is_closed_with_it(maker):
     assert maker._maker.is_closed
 
 
-class Moving:
-    """Stands for rows until they are moved."""
+class Read(Rows):
+    """Of the passes before."""
 
-    def to(self, device, **_options):
-        return f"on {device}"
-
-
-def test_kept_rows_and_what_is_gathered_beside_come_to_the_device_at_once(rows, maker):
-    rows.batch = [Moving(), torch.arange(3)]
-    lent = []
-    keeper = StandbyKeeper()
-    standby = keeper.lend()
-    made = KeptMaker(maker, CPU, standby)
-
-    images, labels = made.make([0, 1, 2], 0)
-    made.close()
-    lent.append(keeper.lend())
-
-    assert (images, labels.tolist()) == ("on cpu", [0, 1, 2])
-    assert made.first_bytes == made.most_bytes == 4 * MERGED_BYTES
-    assert maker._maker.is_closed
-    assert lent == [standby]
-    keeper.close()
+    fixed_bytes = 1000
 
 
 @pytest.mark.parametrize(
-    ("are_kept", "seconds", "kind"),
-    [(True, None, ResidentStream), (False, None, CutStream), (True, deque(), CutStream)],
-    ids=["kept", "locked", "copies timed"],
+    ("is_ready", "fixed_bytes", "room", "is_kept"),
+    [
+        (True, 1000, 1000, True),
+        (True, 1001, 1000, False),
+        (True, None, 1000, False),
+        (False, 1000, 1000, False),
+    ],
+    ids=["fits", "too large", "the caller's", "not locked"],
 )
-def test_no_thread_asks_for_rows_that_the_device_keeps(
-    rows, monkeypatch, are_kept, seconds, kind
+def test_images_that_were_read_are_kept_where_they_take_little_room(
+    monkeypatch, is_ready, fixed_bytes, room, is_kept
 ):
-    rows.are_kept, keeper = are_kept, StandbyKeeper()
-    plan = plan_of(FastLoader(TensorDataset(torch.arange(8)), 2, num_workers=0))
+    reading, rows = DirectReading(), Read()
+    rows.is_ready, rows.fixed_bytes = is_ready, fixed_bytes
+    monkeypatch.setattr(module, "_room_to_keep", lambda _device: room)
 
-    class Direct:
-        row_bytes = RowBytes()
+    assert not reading.is_kept(CPU)  # nothing was read
+    reading._rows = rows
 
-        def open(self, _batched, _device):
-            return rows
+    assert reading.is_kept(CPU) is is_kept
 
-    monkeypatch.setattr("fastloader.epochs._direct_reading.merged_bytes_on", lambda *_: 1)
-    monkeypatch.setattr(
-        "fastloader.epochs._staging.copied_ahead_and_cut", lambda *_: CutStream(None)
-    )
-    stream = made_here(
-        None, plan, Maker(), DrawnBatches(iter(())), deque(), CPU, keeper.lend(), Direct(), seconds
-    )  # fmt: skip
 
-    assert type(stream) is kind
-    keeper.close()
+def test_images_that_are_kept_stay_until_the_device_cannot_have_them(monkeypatch):
+    reading = DirectReading()
+    reading._rows = Read()
+    monkeypatch.setattr(module, "_room_to_keep", lambda _device: 1000)
+    assert reading.is_kept(CPU)
+    monkeypatch.setattr(module, "_room_to_keep", lambda _device: 0)  # they take it themselves
+
+    assert reading.is_kept(CPU)
+    reading.keep_nothing()
+
+    assert not reading.is_kept(CPU)
+
+
+@pytest.mark.parametrize("share", ["of all", "of what is free"])
+def test_the_room_is_a_small_share_of_a_device(monkeypatch, share):
+    total, free = (64 * 1000, 64 * 1000) if share == "of all" else (10**9, 4 * 1000)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _device: (free, total))
+
+    assert module._room_to_keep(CPU) == 1000
 
 
 def test_nothing_is_locked_for_other_devices_or_small_data():
@@ -146,3 +138,47 @@ def test_nothing_is_locked_for_other_devices_or_small_data():
     assert reading.open(as_batched(tensor), CPU) is None
     assert reading.open(as_batched(tensor), torch.device("cuda:0")) is None
     assert reading.obstacles == []
+
+
+class Keeping:
+    """Says that the device has all that it has read, until it is told otherwise."""
+
+    obstacles = ()
+    keeps = True
+
+    def is_kept(self, _device):
+        return self.keeps
+
+    def keep_nothing(self):
+        self.keeps = False
+
+    def open(self, _batched, _device):
+        return None
+
+
+@pytest.mark.parametrize("has_room", [True, False])
+def test_what_is_kept_without_being_asked_for_is_resident_or_nobody_is_told(
+    monkeypatch, caplog, has_room
+):
+    loader = FastLoader(TensorDataset(torch.arange(8)), 2, num_workers=0)
+    opener = loader._opener
+    opener.__dict__["_direct"] = reading = Keeping()
+    monkeypatch.setattr("fastloader.epochs._epoch.device_of", lambda _loader: CPU)
+    monkeypatch.setattr("fastloader.epochs._epoch.made_here", lambda *_: iter(()))
+    monkeypatch.setattr(
+        "fastloader.epochs._opening.Opening.iterator", lambda _, stream, **__: stream
+    )
+    if not has_room:
+
+        def refuse(_batched, _device):
+            raise NotResidentError("no room")
+
+        monkeypatch.setattr("fastloader.epochs._residence.make_resident", refuse)
+
+    stream = iter(loader)
+
+    assert isinstance(stream, ResidentStream) is has_room
+    assert reading.keeps is has_room
+    assert opener.residence.obstacle is None
+    assert loader.stats.snapshot().fallbacks == ()
+    assert not caplog.records

@@ -64,7 +64,7 @@ def test_data_and_gathered_batches_are_let_go_of():
     list(loader)
     iterator = iter(loader)
     batch = weakref.ref(next(iterator)[0])
-    for _ in range(70):
+    for _ in range(130):
         next(iterator)
 
     assert batch() is None
@@ -72,7 +72,7 @@ def test_data_and_gathered_batches_are_let_go_of():
     del iterator
     gc.collect()
     assert last() is None
-    assert loader.stats.snapshot("epoch").num_batches == 72
+    assert loader.stats.snapshot("epoch").num_batches == 132
 
 
 def test_a_loader_that_is_given_up_leaves_nothing_to_the_garbage_collector():

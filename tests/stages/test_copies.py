@@ -328,9 +328,6 @@ class Rows:
 
     row_bytes = 8
 
-    def __init__(self, is_live=True):
-        self.is_live = is_live
-
     def copy_to(self, _device, positions):
         return torch.from_numpy(positions) * 10
 
@@ -339,10 +336,9 @@ class Rows:
     ("make", "num_waits"),
     [
         (lambda positions: HostRows(Rows(), positions), 3),
-        (lambda positions: HostRows(Rows(is_live=False), positions), 0),
         (lambda positions: torch.from_numpy(positions) * 10, 0),
     ],
-    ids=["the caller's", "kept", "made"],
+    ids=["the caller's", "made"],
 )
 def test_only_copies_of_the_callers_own_data_are_waited_for(device, copied, make, num_waits):
     class Merged(Source):

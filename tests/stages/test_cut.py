@@ -74,4 +74,4 @@ def test_few_batches_are_objects_at_once():
     stream = CutStream(Source(200))
     next(stream)
 
-    assert len(list(stream.ready)) < 70
+    assert len(list(stream.ready)) < 130

@@ -33,13 +33,8 @@ UNIT_BYTES = 4
 
 class _Memory(Protocol):
     @property
-    def is_readable(self) -> bool:
+    def is_locked(self) -> bool:
         """Whether a device can copy from it now."""
-        ...
-
-    @property
-    def is_kept(self) -> bool:
-        """Whether the device has a copy of it."""
         ...
 
     @property
@@ -60,10 +55,6 @@ class _Memory(Protocol):
         /,
     ) -> bool:
         """Queue copies of rows; False if it cannot be read."""
-        ...
-
-    def keep_on_device(self) -> None:
-        """Have the device copy all of it if that takes little room there."""
         ...
 
 
@@ -107,13 +98,11 @@ class DirectRows:
         self._known: dict[Any, _Column | None] = {}
         """By the place and form of the tensor; None of one that is not suited."""
         for source, tensor in _sources_of(batched):
-            # Nobody writes to images that a dataset has decoded.
-            is_fixed = source is not tensor
-            key = (*_place_and_form(tensor), is_fixed)
+            key = _place_and_form(tensor)
             if key in known:
                 column = known[key]
             elif _is_suited(tensor):
-                column = _Column(tensor, memory_of(tensor), is_fixed=is_fixed)
+                column = _Column(tensor, memory_of(tensor))
             else:
                 column = None
             self._known[key] = column
@@ -138,12 +127,16 @@ class DirectRows:
     @property
     def is_ready(self) -> bool:
         """Whether a device can read one of them now."""
-        return any(column.memory.is_readable for column in self._columns.values())
+        return any(column.memory.is_locked for column in self._columns.values())
 
     @property
-    def are_kept(self) -> bool:
-        """Whether the device has a copy of all of them, from which rows are read."""
-        return all(column.memory.is_kept for column in self._columns.values())
+    def fixed_bytes(self) -> int | None:
+        """Of images that a dataset has decoded, to which nobody writes; None if a tensor is the caller's."""
+        base = self._batched
+        while isinstance(base, SubsetRows):
+            base = base.base
+        column = self._columns.get(id(base))
+        return column.num_bytes if column is not None and _has_images(base) else None
 
     def take(self, indices: Sequence[Any]) -> Batch | None:
         """Return samples as one batch, None if only the dataset itself can make it.
@@ -180,7 +173,7 @@ class DirectRows:
 
     def _rows_of(self, source: object, positions: npt.NDArray[np.int64]) -> HostRows | None:
         column = self._columns.get(id(source))
-        if column is None or not column.memory.is_readable:
+        if column is None or not column.memory.is_locked:
             return None
         return HostRows(column, positions)
 
@@ -235,24 +228,16 @@ class _Column:
     Args:
         tensor: The rows.
         memory: Behind them.
-        is_fixed: Whether nobody writes to them. They are then kept on the device, where there is room,
-            once as many were read as there are.
     """
 
-    def __init__(self, tensor: torch.Tensor, memory: _Memory, *, is_fixed: bool) -> None:
+    def __init__(self, tensor: torch.Tensor, memory: _Memory) -> None:
         order = order_in_memory(tensor)
         self._inverse = None if order is None else [order.index(n) for n in range(tensor.ndim)]
         self._tensor = _in_order(tensor)
         self._gathered = Rows(tensor)
         self.memory = memory
         self.row_bytes = self._tensor[0].nbytes
-        self._is_fixed = is_fixed
-        self._num_read = 0
-
-    @property
-    def is_live(self) -> bool:
-        # Rows that cross to the device are waited for also where nobody writes to them.
-        return not (self._is_fixed and self.memory.is_kept)
+        self.num_bytes = tensor.nbytes
 
     def copy_to(self, device: torch.device, positions: npt.NDArray[np.int64]) -> torch.Tensor:
         tensor = self._tensor
@@ -261,7 +246,4 @@ class _Column:
         stride_bytes = tensor.stride(0) * tensor.itemsize
         if not self.memory.copy_rows(tensor.data_ptr(), stride_bytes, positions, copied):
             return self._gathered.select(positions).to(device)
-        self._num_read += len(positions)
-        if self._is_fixed and self._num_read >= len(tensor):
-            self.memory.keep_on_device()
         return copied if self._inverse is None else copied.permute(self._inverse)

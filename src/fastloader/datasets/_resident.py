@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from math import prod
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeGuard
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -18,7 +18,7 @@ from fastloader.inspection._fingerprint import fingerprint
 from fastloader.sampling._compact import IndexArray
 from fastloader.sampling._uploaded import UploadedIndices
 from fastloader.tensors._gather import as_units
-from fastloader.tensors._rows import has_rows
+from fastloader.tensors._rows import count_bytes, has_rows
 from fastloader.typing import Batch, BatchedDataset
 
 __all__ = [
@@ -76,7 +76,7 @@ def make_resident(batched: BatchedDataset, device: torch.device) -> ResidentData
         return _Subset(batched.chosen, make_resident(batched.base, device), device)
     if isinstance(batched, WrappedRows):
         return _Wrapped(batched.wrapper, make_resident(batched.base, device))
-    if isinstance(batched, StoredRows):
+    if _is_stored(batched):
         return _Converted(batched.convert_rows, make_resident(batched.stored_rows, device))
     return _shared_columns(batched, device)
 
@@ -92,9 +92,7 @@ def copied_parts(batched: BatchedDataset) -> Any:
         return batched.chosen, copied_parts(batched.base)
     if isinstance(batched, WrappedRows):
         return id(batched.wrapper), copied_parts(batched.base)
-    if isinstance(
-        batched, StoredRows
-    ):  # a protocol, which takes as long to check as all else here
+    if _is_stored(batched):
         return id(batched), copied_parts(batched.stored_rows)
     return batched
 
@@ -114,7 +112,6 @@ def preferred_residence(dataset: Any) -> str | None:
     return None
 
 
-@runtime_checkable
 class StoredRows(Protocol):
     """A dataset whose batches are smaller ones, converted: these are kept on the device."""
 
@@ -126,6 +123,11 @@ class StoredRows(Protocol):
     def convert_rows(self, batch: Batch, /) -> Batch:
         """Return a batch of the dataset, made of one of `stored_rows`."""
         ...
+
+
+def _is_stored(batched: BatchedDataset) -> TypeGuard[StoredRows]:
+    # To compare with a protocol takes as long as all else at an epoch's start.
+    return hasattr(type(batched), "stored_rows") and hasattr(type(batched), "convert_rows")
 
 
 class _Converted(ResidentData):
@@ -166,12 +168,13 @@ class _Columns(ResidentData):
         self.source = batched  # keeps its identity from being given to another object
         self._length = len(batched)
         self._device = device
-        if isinstance(batched, TensorRows):
-            _check_room(sum(tensor.nbytes for tensor in batched.tensors), device)
-            columns = [_Column(tensor, device) for tensor in batched.tensors]
-            self._columns: Any = columns[0] if batched.is_bare else columns
-        else:
-            self._columns = _read_columns(batched, device)
+        whole = _whole_batch(batched)
+        if whole is None:
+            self._columns: Any = _read_columns(batched, device)
+            return
+        _check_rows(whole, self._length)
+        _check_room(count_bytes(whole), device)
+        self._columns = _map_columns(whole, lambda tensor: _Column(tensor, device))
 
     def take(self, indices: Sequence[Any]) -> Batch:
         positions = _positions(indices, self._length)
@@ -196,6 +199,14 @@ def _shared_columns(batched: BatchedDataset, device: torch.device) -> _Columns:
         except torch.OutOfMemoryError as error:  # others took it meanwhile, or it is in pieces
             raise NotResidentError(f"{device} has no memory for it at the moment") from error
     return columns
+
+
+def _whole_batch(batched: BatchedDataset) -> Batch | None:
+    """Return all samples as one batch, in the memory in which they lie; None if they must be read."""
+    if isinstance(batched, TensorRows):
+        return batched.tensors[0] if batched.is_bare else list(batched.tensors)
+    ask = getattr(type(batched), "batch_in_memory", None)
+    return None if ask is None else ask(batched)
 
 
 def _read_columns(batched: BatchedDataset, device: torch.device) -> Any:
@@ -228,9 +239,13 @@ def _read(batched: BatchedDataset, rows: range) -> Batch:
             f"samples {rows.start} to {rows.stop - 1} cannot be read as one batch "
             f"({type(error).__name__}: {error})"
         ) from error
-    if not has_rows(batch, len(rows)):
-        raise NotResidentError("its batches are not made of tensors alone")
+    _check_rows(batch, len(rows))
     return batch
+
+
+def _check_rows(batch: Batch, num_rows: int) -> None:
+    if not has_rows(batch, num_rows):
+        raise NotResidentError("its batches are not made of tensors alone")
 
 
 def _write(columns: Any, batch: Batch, rows: slice) -> None:

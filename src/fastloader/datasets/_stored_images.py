@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from fastloader.datasets._axes import as_stored, sample_shape
+from fastloader.datasets._axes import as_samples, as_stored, sample_shape
 from fastloader.datasets._image_store import ImageStore
 from fastloader.datasets._label_choice import LabelDict
 from fastloader.datasets._labels import Labels
@@ -58,6 +58,15 @@ class StoredImages(OwnFingerprint):
         positions = np.asarray(indices, np.int64)
         batch = gather_images(self._images, positions, self._axes, self._dtype, None)
         return batch if self._labels is None else [batch, self._labels.batch(positions)]
+
+    def batch_in_memory(self) -> Any:
+        """Return all samples as one batch, views of what is kept; None if they must be read."""
+        stored = self._images.in_memory()
+        if stored is None or stored.dtype != self._dtype:
+            return None
+        images = as_samples(stored, self._axes)
+        every = np.arange(len(images))
+        return images if self._labels is None else [images, self._labels.batch(every)]
 
 
 def gather_images(

@@ -17,11 +17,6 @@ class _Column(Protocol):
         """Bytes of a sample."""
         ...
 
-    @property
-    def is_live(self) -> bool:
-        """Whether copies read what the caller may change."""
-        ...
-
     def copy_to(
         self, device: torch.device, positions: npt.NDArray[np.int64], /
     ) -> torch.Tensor:
@@ -33,7 +28,7 @@ class HostRows:
     """Rows that stand for a tensor of a batch until they are copied to a device.
 
     They are read when the device copies them, not when this is made: whoever hands the copy to
-    the user must wait for it where they are live, since the user may change the data from then on.
+    the user must wait for it, since the user may change the data from then on.
 
     Args:
         column: Has the rows.
@@ -53,11 +48,6 @@ class HostRows:
     def nbytes(self) -> int:
         """Bytes of all rows."""
         return len(self._positions) * self._column.row_bytes
-
-    @property
-    def is_live(self) -> bool:
-        """Whether a copy reads what the caller may change; to be asked once it was queued."""
-        return self._column.is_live
 
     def to(self, device: torch.device, **_options: Any) -> torch.Tensor:
         """Queue a copy on the current stream of the device, and return what will be there.

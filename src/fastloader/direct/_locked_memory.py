@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -28,18 +28,6 @@ nothing."""
 
 _WORTH = 20
 """Times as long as locking took that memory should stay locked."""
-
-_KEPT_SHARE = 1 / 64
-"""Of a device's memory, and a quarter of what is free there, for memory that is kept there as well:
-as much as batches that are made ahead take."""
-
-
-class _Kept(NamedTuple):
-    """A copy of memory on a device."""
-
-    whole: torch.Tensor
-    event: Any
-    """Passes when it is there."""
 
 
 class LockedMemory:
@@ -86,25 +74,13 @@ class LockedMemory:
         """Whether the device can read it."""
         self.obstacle: str | None = None
         """Why it is not locked, though that was tried."""
-        self._kept: _Kept | None = None
-        self._may_keep = True
-
-    @property
-    def is_readable(self) -> bool:
-        """Whether `copy_rows` can be used now."""
-        return self.is_locked or self.is_kept
-
-    @property
-    def is_kept(self) -> bool:
-        """Whether the device has a copy of it, from which rows are read."""
-        return self._kept is not None
 
     def lock_behind(self) -> None:
         """Start to lock it in the background, unless it is locked or that was tried enough."""
         if self._thread is not None and self._thread.is_alive():
             return  # and has the lock
         with self._lock:
-            if self.is_readable or self._num_vain == _MOST_VAIN:
+            if self.is_locked or self._num_vain == _MOST_VAIN:
                 return
             self._thread = threading.Thread(target=self.lock, name="fastloader-lock")
             self._thread.start()
@@ -147,42 +123,16 @@ class LockedMemory:
         on_device = host.to(target.device, non_blocking=True)
         stream = torch.cuda.current_stream(target.device)
         with self._lock:
-            kept = self._kept
             try:
-                if kept is not None and kept.whole.device == target.device:
-                    stream.wait_event(kept.event)
-                    kept.whole.record_stream(stream)
-                    there = kept.whole.data_ptr() + rows - self.start
-                    read_rows(
-                        there, stride_bytes, on_device, target, stream, are_on_device=True
-                    )
-                    return True
                 if not self.is_locked:
                     return False
                 read_rows(rows, stride_bytes, on_device, target, stream)
             except CudaCallError as error:
                 self._unlock()
-                self._kept = None
                 self._num_vain, self.obstacle = _MOST_VAIN, str(error)
                 return False
             self._note_read(stream)
         return True
-
-    def keep_on_device(self) -> None:
-        """Have the device copy all of it, on the current stream, if it is locked and takes little room there.
-
-        For memory that nobody writes to: rows are read from the copy from then on.
-        """
-        with self._lock:
-            if not (self._may_keep and self.is_locked):
-                return
-            self._may_keep = False
-            with uncaptured(), contextlib.suppress(torch.OutOfMemoryError):
-                if self._bytes.nbytes <= _room_to_keep(self._device):
-                    stream = torch.cuda.current_stream(self._device)
-                    whole = torch.from_numpy(self._bytes).to(self._device, non_blocking=True)
-                    self._kept = _Kept(whole, stream.record_event())
-                    self._note_read(stream)
 
     def unlock(self) -> None:
         """Unlock it, after the copies that have begun; it can be locked again."""
@@ -263,12 +213,6 @@ class LockedMemory:
         if getattr(self, "is_locked", False) and not is_exiting():
             with contextlib.suppress(RuntimeError):  # the device has failed
                 self._unlock()
-
-
-def _room_to_keep(device: torch.device) -> int:
-    """Return how many bytes may be kept on a device without being asked for."""
-    free_bytes, total_bytes = torch.cuda.mem_get_info(device)
-    return int(min(free_bytes / 4, total_bytes * _KEPT_SHARE))
 
 
 _known: WeakValueDictionary[tuple[int, int], LockedMemory] = WeakValueDictionary()

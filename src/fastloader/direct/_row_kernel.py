@@ -29,10 +29,6 @@ UNIT_BYTES = (16, 8, 4)
 _NUM_BLOCKS = 2
 _NUM_THREADS = 1024
 
-_BLOCKS_ON_DEVICE = 4
-"""For each multiprocessor, where rows lie on the device: they are read within microseconds."""
-_THREADS_ON_DEVICE = 256
-
 _SOURCE = """
 typedef long long Long;
 
@@ -95,10 +91,8 @@ def read_rows(
     positions: torch.Tensor,
     target: torch.Tensor,
     stream: Any,
-    *,
-    are_on_device: bool = False,
 ) -> None:
-    """Queue reading rows of locked memory, or of the device's own, to the first axis of a tensor.
+    """Queue reading rows of locked memory to the first axis of a tensor.
 
     Args:
         rows: Address of row 0, with `stride_bytes` and the bytes of a row divisible by 4.
@@ -106,7 +100,6 @@ def read_rows(
         positions: Which rows, int64 on the device, shape ``(B,)``.
         target: Contiguous, on the device, shape ``(B, ...)``.
         stream: Where to queue it; its device is current.
-        are_on_device: Whether the rows lie there.
 
     Raises:
         CudaCallError: If it cannot be queued.
@@ -126,9 +119,4 @@ def read_rows(
         ctypes.c_longlong(row_bytes // unit_bytes),
     )
     kernel = prepare_kernels(target.device)[unit_bytes]
-    num_blocks, num_threads = _NUM_BLOCKS, _NUM_THREADS
-    if are_on_device:
-        properties = torch.cuda.get_device_properties(target.device)
-        num_blocks = _BLOCKS_ON_DEVICE * properties.multi_processor_count
-        num_threads = _THREADS_ON_DEVICE
-    launch(kernel, num_blocks, num_threads, stream.cuda_stream, arguments)
+    launch(kernel, _NUM_BLOCKS, _NUM_THREADS, stream.cuda_stream, arguments)

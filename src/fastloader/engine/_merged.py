@@ -38,7 +38,7 @@ DEVICE_SHARE = 1 / 256
 """Of a device's memory, for batches that are gathered there in one call: on one of 141 GB, 550 MB.
 A training loop of 2 ms a batch waits half a millisecond for each call. Two or three of them are there at once."""
 
-RESIDENT_SHARE = 1 / 128
+RESIDENT_SHARE = 1 / 64
 """The same of data that lies there: such batches are made only when they are asked for, in a fraction of a millisecond."""
 
 MOST_MERGED = 256

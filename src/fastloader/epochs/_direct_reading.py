@@ -7,14 +7,16 @@ import torch
 
 from fastloader.datasets._direct_rows import DirectRows
 from fastloader.direct import locked_memory
-from fastloader.engine import RESIDENT_SHARE, RowBytes, merged_bytes_on
-from fastloader.stages import move_tensors
+from fastloader.engine import merged_bytes_on
 from fastloader.tensors._buffers import Allocator, allocating_with
 from fastloader.threads._crew import Crew, working_with
-from fastloader.threads._standby import Standby
 from fastloader.typing import Batch, BatchedDataset
 
-__all__ = ["DirectMaker", "DirectReading", "KeptMaker"]
+__all__ = ["DirectMaker", "DirectReading"]
+
+_KEPT_SHARE = 1 / 64
+"""Of a device's memory, and a quarter of what is free there, for images that are kept there without being
+asked for: as much as batches that are made ahead take."""
 
 
 class DirectReading:
@@ -25,13 +27,28 @@ class DirectReading:
 
     def __init__(self) -> None:
         self._rows: DirectRows | None = None
-        self.row_bytes = RowBytes()
-        """What a sample of those that are kept on the device takes there."""
+        self._may_keep = True
+        self._is_kept = False
 
-    @property
-    def are_kept(self) -> bool:
-        """Whether the device keeps the rows of the last pass."""
-        return self._rows is not None and self._rows.are_kept
+    def is_kept(self, device: torch.device) -> bool:
+        """Tell whether a device is to have all of the data that it has read in the passes before.
+
+        Of images that a dataset has decoded, to which nobody writes, if they take little room there when
+        this is first asked.
+
+        Args:
+            device: With its index.
+        """
+        rows = self._rows
+        if self._may_keep and rows is not None and rows.is_ready:
+            self._may_keep = False
+            fixed_bytes = rows.fixed_bytes
+            self._is_kept = fixed_bytes is not None and fixed_bytes <= _room_to_keep(device)
+        return self._is_kept
+
+    def keep_nothing(self) -> None:
+        """Be told that the device cannot have it after all."""
+        self._is_kept = False
 
     @property
     def obstacles(self) -> list[str]:
@@ -125,31 +142,7 @@ class DirectMaker:
         self._maker.close()
 
 
-class KeptMaker:
-    """Makes batches on the device of rows that are kept there, and copies what is gathered beside.
-
-    Args:
-        maker: Of the rows.
-        device: That keeps them; batches are made on its current stream.
-        standby: Threads that were lent to `maker`, to be given back at the end.
-    """
-
-    def __init__(self, maker: DirectMaker, device: torch.device, standby: Standby) -> None:
-        self._maker = maker
-        self._device = device
-        self._standby = standby
-        self.most_bytes = self.first_bytes = merged_bytes_on(device, RESIDENT_SHARE)
-
-    def make(self, indices: Any, number: int) -> Batch:
-        """Return one batch.
-
-        Args:
-            indices: Of the samples.
-            number: Of the batch in its epoch, from 0.
-        """
-        return move_tensors(self._maker.make(indices, number), self._device)
-
-    def close(self) -> None:
-        """End what helps gathering."""
-        self._maker.close()
-        self._standby.give_back()
+def _room_to_keep(device: torch.device) -> int:
+    """Return how many bytes may be kept on a device without being asked for."""
+    free_bytes, total_bytes = torch.cuda.mem_get_info(device)
+    return int(min(free_bytes / 4, total_bytes * _KEPT_SHARE))

@@ -114,26 +114,41 @@ class EpochOpener:
         deliveries = deliveries_for(loader)
         epoch = Opening(loader, begun, began, device_of(loader), plan_of(loader), deliveries)
         begun.order.batches.keeps_arrays = epoch.plan.batched is not None
+        seconds = loader.stats.copy_seconds_of_pass()
         if loader.resident is not None or preferred_residence(loader.dataset) is not None:
-            stream = self._open_resident(epoch)
-            if stream is not None:
+            if (stream := self._open_resident(epoch)) is not None:
                 return epoch.iterator(stream)
             loader.stats.note_fallback(f"not resident: {self.residence.obstacle}")
-        seconds = loader.stats.copy_seconds_of_pass()
+        elif (
+            epoch.device is not None and seconds is None and self._direct.is_kept(epoch.device)
+        ):
+            if (stream := self._open_resident(epoch, is_asked=False)) is not None:
+                return epoch.iterator(stream)
+            self._direct.keep_nothing()
         if loader.num_workers > 0 and loader.workers == "threads":
             return self._open_threads(epoch, seconds)
         if loader.num_workers == 0 or not self._worker_runs.can_make_batches(loader):
             return self._open_here(epoch, seconds)
         return self._open_processes(epoch, seconds)
 
-    def _open_resident(self, epoch: Opening) -> BatchStream | None:
-        """Return batches that are gathered on the device, or None if the data cannot be there."""
+    def _open_resident(self, epoch: Opening, *, is_asked: bool = True) -> BatchStream | None:
+        """Return batches that are gathered on the device, or None if the data cannot be there.
+
+        Args:
+            epoch: The pass.
+            is_asked: Whether the caller has asked for it, and so is told why not.
+        """
         # Its thread draws the coming orders, which may wait for the gathering of another pass.
         self._lend_standby(epoch.loader, is_idle=True).give_back()
         order = epoch.begun.order
         scope = DrawScope(order.start.base_seed, epoch.begun.epoch)
         return self.residence.open(
-            epoch.plan, epoch.device, order.batches, scope, epoch.deliveries
+            epoch.plan,
+            epoch.device,
+            order.batches,
+            scope,
+            epoch.deliveries,
+            is_asked=is_asked,
         )
 
     def _open_threads(self, epoch: Opening, seconds: CopySeconds | None) -> LoaderIterator:
@@ -150,7 +165,7 @@ class EpochOpener:
         loader, device, plan = epoch.loader, epoch.device, epoch.plan
         standby = None
         if plan.batched is not None and device is not None:
-            standby = self._lend_standby(loader, is_idle=self._direct.are_kept)
+            standby = self._lend_standby(loader, is_idle=False)
         batched = plan.batched
         if batched is not None and has_independent_rows(batched):
             epoch.begun.order.batches.makes_lists = False

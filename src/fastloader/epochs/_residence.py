@@ -51,6 +51,8 @@ class Residence:
         order: DrawnBatches,
         scope: DrawScope,
         deliveries: Deliveries,
+        *,
+        is_asked: bool,
     ) -> BatchStream | None:
         """Return the batches of an epoch, or None if they must be made in another way.
 
@@ -60,6 +62,7 @@ class Residence:
             order: The batches, one after the other.
             scope: Base seed and epoch.
             deliveries: Takes what became of them.
+            is_asked: Whether the caller has asked for it, and so is told why not.
         """
         copied = plan.dataset if plan.batched is None else copied_parts(plan.batched)
         state = (fingerprint(copied), device)
@@ -68,7 +71,10 @@ class Residence:
             try:
                 self._kept, self.obstacle = _move(plan, device), None
             except NotResidentError as obstacle:
-                self._tell(str(obstacle), logging.INFO if device is None else logging.WARNING)
+                if is_asked:
+                    self._tell(
+                        str(obstacle), logging.INFO if device is None else logging.WARNING
+                    )
                 return None
             self._state, self._row_bytes = state, RowBytes()
         if device is None:

@@ -7,15 +7,13 @@ import torch
 
 from fastloader.datasets._batched import has_independent_rows
 from fastloader.engine import BatchMaker, Deliveries, FetchPlan, InProcessRun, MergedRun
-from fastloader.epochs._direct_reading import DirectMaker, DirectReading, KeptMaker
+from fastloader.epochs._direct_reading import DirectMaker, DirectReading
 from fastloader.errors import SettingsError
 from fastloader.sampling._drawn import DrawnBatches
-from fastloader.sampling._uploaded import UploadedOrder
 from fastloader.stages import (
     BatchStream,
     CopySeconds,
     PinnedStream,
-    ResidentStream,
     copied_ahead,
     copied_ahead_and_cut,
     copied_to,
@@ -127,11 +125,6 @@ def made_here(
     whole: BatchMaker | DirectMaker = maker
     if rows is not None:
         whole = DirectMaker(rows, device, maker, _pinned_empty, standby.crew)
-        if rows.are_kept and seconds is None:  # copies of what is gathered beside are not timed
-            kept = KeptMaker(whole, device, standby)
-            uploaded = UploadedOrder(order, device)
-            gathered = MergedRun(kept, uploaded, deliveries, direct.row_bytes)
-            return ResidentStream(gathered, device)
     merged = MergedRun(whole, order, deliveries)
     return copied_ahead_and_cut(merged, device, GATHERED_AHEAD, standby, seconds)
 

@@ -13,7 +13,7 @@ from fastloader.typing import Batch
 
 __all__ = ["CutStream"]
 
-_CUT_AT_ONCE = 64
+_CUT_AT_ONCE = 128
 """Batches. With all of a pass, hundreds of objects, the collector of garbage would look at them each time."""
 
 

@@ -259,7 +259,7 @@ class CopyStream:
             self._seconds.append(source.began.elapsed_time(source.event) / 1e3)
 
     def _note_moved(self, part: Any) -> None:
-        self._is_live |= isinstance(part, HostRows) and part.is_live
+        self._is_live |= isinstance(part, HostRows)
 
 
 class ArrivalStream:
