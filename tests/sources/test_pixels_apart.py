@@ -15,10 +15,10 @@ from pyarrow import ipc
 from fastloader.engine._hazards import warn_of_hazards
 from fastloader.errors import ImageDataError, SourceError
 from fastloader.shm import ArrayWriter
-from fastloader.sources import _ipc, _table_source, open_source
+from fastloader.sources import _ipc, _pixels_apart, _table_source, open_source
 from fastloader.sources._flatbuffer import FlatTable
 from fastloader.sources._ipc_file import IpcFile
-from fastloader.sources._mapped_pages import let_go_of_pages
+from fastloader.sources._mapped_pages import let_go_of_pages, read_view
 from fastloader.sources._pixels_apart import ApartPixels
 from fastloader.sources._stored_buffer import StoredBuffer
 from tests.ome_arrow_tables import image_array, ome_arrow_value, random_image
@@ -58,17 +58,55 @@ def test_parts_are_loaded_when_they_are_asked_for_and_only_the_last_is_kept():
     assert loaded[2:] == [(0, 2), (0, 3)]
 
 
-def test_parts_are_let_go_of_once_others_are_asked_for_or_all_are_written():
-    gone = []
-    loads = [lambda num_items, number=number: np.full(num_items, number) for number in range(3)]
-    pixels = ApartPixels([2, 2, 2], loads, lambda values: gone.append(int(values[0])))
+@pytest.mark.parametrize("in_memory", [True, False])
+def test_what_lies_in_a_file_is_read_where_it_belongs_and_not_looked_at(monkeypatch, in_memory):
+    monkeypatch.setattr(_pixels_apart, "_STEP_BYTES", 6)
+    content = np.arange(20, dtype=np.uint16)
+    hidden = np.zeros_like(content)
 
-    assert [int(pixels[0:2][0]), int(pixels[2:4][0])] == [0, 1]
-    assert gone == [0]
-    pixels.close()
-    assert gone == [0, 1]
-    pixels.close()
-    assert gone == [0, 1]
+    def read(view, target):
+        at = (view.ctypes.data - hidden.ctypes.data) // 2
+        target[:] = content[at : at + len(view)]
+
+    pixels = ApartPixels([20], [lambda _: hidden], read)
+    block = np.zeros(24, np.uint8)
+    writer = ArrayWriter(block)
+    write = writer if in_memory else writer.__call__  # what has no view is called
+
+    assert pixels.write(slice(3, 13), np.dtype(np.uint16), write, 4)
+    assert block[4:].view(np.uint16).tolist() == list(range(3, 13))
+    assert not block[:4].any()
+    assert not pixels.write(slice(3, 13), np.dtype(np.uint8), write, 0)
+    assert pixels[5:8].tolist() == [5, 6, 7]
+
+
+def test_pixels_are_not_read_from_another_file_than_was_mapped(tmp_path):
+    images = [random_image((1, 1, 1, 512, 512), seed=seed) for seed in range(4)]
+    table = pa.table({"image": image_array(list(map(ome_arrow_value, images)))})
+    path = write(tmp_path / "a.arrow", table, None)
+    source = open_source(path)
+    source.read_table()
+    other = write(tmp_path / "b.arrow", table.slice(1), None)
+    other.replace(path)
+
+    with pytest.raises(SourceError, match=r"a\.arrow was replaced"):
+        read_images(source)
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_view_that_is_no_part_of_the_file_is_copied(tmp_path, is_there):
+    path = tmp_path / "a.arrow"
+    path.write_bytes(bytes(range(10)))
+    view, target = np.full(6, 77, np.uint8), np.empty(6, np.uint8)
+    start = view.ctypes.data - 2 if is_there else view.ctypes.data + 6
+
+    with pa.OSFile(str(path)) as file:
+        read_view("a.arrow", file, range(start, start + 10), view, target)
+
+        assert target.tolist() == (list(range(2, 8)) if is_there else [77] * 6)
+        addresses = range(view.ctypes.data - 5, view.ctypes.data + 6)
+        with pytest.raises(SourceError, match=r"a\.arrow has become shorter"):
+            read_view("a.arrow", file, addresses, view, target)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems keep the pages")

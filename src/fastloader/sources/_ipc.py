@@ -14,7 +14,7 @@ from fastloader.sources._ipc_file import IpcFile
 from fastloader.sources._ipc_pixels import ApartBatch
 from fastloader.sources._location import PathLike, StorageOptions
 from fastloader.sources._ome_arrow_layout import PIXELS
-from fastloader.sources._pixels_apart import ApartPixels, LetGo, PieceRows
+from fastloader.sources._pixels_apart import ApartPixels, PieceRows, ReadPixels
 from fastloader.sources._protocol import ImageSource
 from fastloader.sources._table import NumberedBatch
 from fastloader.sources._table_source import open_table
@@ -106,8 +106,8 @@ class IpcTable(IpcFile):
         """
         leaf = self.find_leaf(column, name)
         is_kept = self.find_buffers(column, (name,), ())
-        # Of all rows, each is read once; of some, others may be read next.
-        let_go = self.letting_go() if rows is None else None
+        # Of all rows, each is read once; of some, others may be looked at next.
+        read = self.reading_apart() if rows is None else None
         held: list[tuple[Integers, ApartBatch]] = []
         held_bytes = 0
         batches = self.find_batches(rows)
@@ -123,7 +123,7 @@ class IpcTable(IpcFile):
                 or not (apart.is_whole and held[0][1].is_whole)
                 or held_bytes + apart.num_bytes > _JOINED_BYTES
             ):
-                yield _joined_apart(name, held, let_go)
+                yield _joined_apart(name, held, read)
                 held, held_bytes = [], 0
             if apart is not None:
                 held_bytes += apart.num_bytes
@@ -133,7 +133,7 @@ class IpcTable(IpcFile):
             lists.validate(full=True)
             yield self.rows_of(number), (pa.StructArray.from_arrays([lists], [name]), None)
         if held:
-            yield _joined_apart(name, held, let_go)
+            yield _joined_apart(name, held, read)
 
 
 def open_ipc(
@@ -165,12 +165,12 @@ def _joined(batches: Sequence[NumberedBatch]) -> NumberedBatch:
 
 
 def _joined_apart(
-    name: str, batches: Sequence[tuple[Integers, ApartBatch]], let_go: LetGo | None
+    name: str, batches: Sequence[tuple[Integers, ApartBatch]], read: ReadPixels | None
 ) -> tuple[Integers, PieceRows]:
     parts = [one.lists for _, one in batches]
     lists = parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
     pixels = ApartPixels(
-        [one.num_items for _, one in batches], [one.load for _, one in batches], let_go
+        [one.num_items for _, one in batches], [one.load for _, one in batches], read
     )
     numbers = np.concatenate([numbers for numbers, _ in batches])
     return numbers, (pa.StructArray.from_arrays([lists], [name]), pixels)

@@ -27,9 +27,9 @@ from fastloader.sources._ipc_message import (
 from fastloader.sources._ipc_pixels import ApartBatch, PixelLeaf, find_pixel_leaf
 from fastloader.sources._kept_blocks import KeptBlocks
 from fastloader.sources._location import Location, PathLike, StorageOptions
-from fastloader.sources._mapped_pages import let_go_of_pages
+from fastloader.sources._mapped_pages import let_go_of_pages, read_view
 from fastloader.sources._opened_here import OpenedHere, state_without
-from fastloader.sources._pixels_apart import LetGo
+from fastloader.sources._pixels_apart import ReadPixels
 from fastloader.sources._stored_buffer import StoredBuffer
 
 __all__ = ["IpcFile"]
@@ -201,14 +201,19 @@ class IpcFile:
                 self._decompressed.put(key, batch, buffer.num_bytes)
         return batch
 
-    def letting_go(self) -> LetGo | None:
-        """Return what takes pixels that were read out of this process; None if they are no pages of the file."""
+    def reading_apart(self) -> ReadPixels | None:
+        """Return what reads pixels of which record batches are views; None if they are none.
+
+        Pages of a mapped file that are looked at count as memory, and take a fifth of their copy.
+        """
         if not self._is_mapped:
             return None
-        file = self._opened.get()
-        file.seek(0)
-        start = file.read_buffer(1).address
-        return partial(let_go_of_pages, range(start, start + file.size()))
+        mapped = self._opened.get()
+        mapped.seek(0)
+        start = mapped.read_buffer(1).address
+        file = pa.OSFile(self.path)
+        check_unchanged(self.path, self._read_fingerprint(), self.fingerprint)
+        return partial(read_view, self.path, file, range(start, start + mapped.size()))
 
     def is_worth_keeping(self, numbers: Sequence[int]) -> bool:
         """Return whether record batches can be kept together, so that one may be found again.

@@ -59,6 +59,27 @@ class _Stored:
             values = (values != 0).view(np.uint8)
         return values.view(self.dtype)
 
+    def write(
+        self, head: int, tail: int, dtype: np.dtype[np.generic], write: WritePixels, to: int
+    ) -> bool:
+        """Write the pixels of pieces that follow on each other, if they need not be looked at.
+
+        Args:
+            head: The first piece.
+            tail: The last one.
+            dtype: Of the image.
+            write: Puts pixels in their place.
+            to: Position of the first byte there.
+
+        Returns:
+            False if nothing was written.
+        """
+        if not isinstance(self.content, ApartPixels) or dtype.kind == "b":
+            return False
+        stored = dtype if self.dtype is None else np.dtype(np.uint8)
+        items = slice(int(self.start[head]), int(self.stop[tail]))
+        return self.content.write(items, stored, write, to)
+
     def follows_on(self) -> npt.NDArray[np.bool_]:
         """Return which pieces, but for the first, start where the one before them stops."""
         follows = self.start[1:] == self.stop[:-1]
@@ -200,6 +221,8 @@ class PixelWriter:
         heads = np.flatnonzero(is_break)
         tails = np.append(heads[1:], len(runs)) - 1
         for head, tail in zip(heads.tolist(), tails.tolist(), strict=True):
+            if stored.write(head, tail, dtype, self._write, int(to[head])):
+                continue
             values = stored.values(head, tail)
             misfit = _first_misfit(values, dtype)
             if misfit is not None:

@@ -9,14 +9,20 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-__all__ = ["ApartPixels", "LetGo", "LoadPixels", "PieceRows"]
+from fastloader.shm import ArrayWriter
+from fastloader.sources._protocol import WritePixels
+
+__all__ = ["ApartPixels", "LoadPixels", "PieceRows", "ReadPixels"]
 
 Integers: TypeAlias = npt.NDArray[np.int64]
 LoadPixels: TypeAlias = Callable[[int], npt.NDArray[Any]]
 """Returns so many of the first pixels of a record batch, or more: numbers of its lists, or bytes."""
 
-LetGo: TypeAlias = Callable[[npt.NDArray[Any]], None]
-"""Takes what was loaded and is not needed any more."""
+ReadPixels: TypeAlias = Callable[[npt.NDArray[Any], npt.NDArray[Any]], None]
+"""Fills the second array with what the first holds, pages of a mapped file that nobody looks at."""
+
+_STEP_BYTES = 1 << 20
+"""Read from a file at once: memory that was just taken is still in the processor's cache."""
 
 
 class ApartPixels:
@@ -29,21 +35,21 @@ class ApartPixels:
         self,
         num_items: Sequence[int],
         loads: Sequence[LoadPixels],
-        let_go: LetGo | None = None,
+        read: ReadPixels | None = None,
     ) -> None:
         """Take how to get at them.
 
         Args:
             num_items: Numbers or bytes of each record batch.
             loads: Get them, one function for each batch.
-            let_go: Called with what was got, once another one is asked for or all are written.
+            read: Reads what they get; None where it is in memory.
         """
         self.starts = np.array(list(accumulate(num_items, initial=0))[:-1], np.int64)
         """First item of each record batch: no slice may reach over one."""
         self._num_items = np.array(num_items, np.int64)
         self._needed = np.zeros(len(num_items), np.int64)
         self._loads = loads
-        self._let_go = let_go
+        self._read = read
         self._number = -1
         self._values: npt.NDArray[Any] | None = None
         self._pool: Executor | None = None
@@ -70,6 +76,49 @@ class ApartPixels:
         self._pool, self._num_ahead = pool, num_ahead
 
     def __getitem__(self, items: slice) -> npt.NDArray[Any]:
+        return self._in_memory(self._find(items))
+
+    def write(
+        self, items: slice, dtype: np.dtype[Any], write: WritePixels, offset: int
+    ) -> bool:
+        """Write a slice as it is, from a file straight to where it belongs if that is in memory.
+
+        Args:
+            items: The slice.
+            dtype: What it must be of.
+            write: Puts pixels in their place.
+            offset: Position of the first byte there.
+
+        Returns:
+            False if nothing was written, as it is of another type.
+        """
+        values = self._find(items)
+        if values.dtype != dtype:
+            return False
+        if self._read is None:
+            write(offset, values)
+            return True
+        step = _STEP_BYTES // dtype.itemsize
+        for start in range(0, len(values), step):
+            some, at = values[start : start + step], offset + start * dtype.itemsize
+            if isinstance(write, ArrayWriter):
+                self._read(some, write.view(at, some.shape, dtype))
+            else:
+                write(at, self._in_memory(some))
+        return True
+
+    def close(self) -> None:
+        """Let go of what was got last."""
+        self._values = None
+
+    def _in_memory(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        if self._read is None:
+            return values
+        there = np.empty_like(values)
+        self._read(values, there)
+        return there
+
+    def _find(self, items: slice) -> npt.NDArray[Any]:
         number = int(np.searchsorted(self.starts, items.start, "right")) - 1
         first = int(self.starts[number])
         if (
@@ -81,12 +130,6 @@ class ApartPixels:
             self._values = self._load(number, items.stop - first)
             self._number = number
         return self._values[items.start - first : items.stop - first]
-
-    def close(self) -> None:
-        """Let go of what was got last."""
-        if self._let_go is not None and self._values is not None:
-            self._let_go(self._values)
-        self._values = None
 
     def _load(self, number: int, num_items: int) -> npt.NDArray[Any]:
         future = self._ahead.pop(number, None)
