@@ -305,47 +305,53 @@ def test_the_class_can_be_subscripted():
 @pytest.mark.parametrize(
     ("options", "error", "words"),
     [
-        ({"num_workers": -1}, ValueError, "num_workers option should be non-negative"),
-        ({"timeout": -1}, ValueError, "timeout option should be non-negative"),
-        ({"prefetch_factor": -1, "num_workers": 1}, ValueError, "should be non-negative"),
-        ({"prefetch_factor": 0, "num_workers": 1}, ValueError, "prefetch_factor"),
+        ({"num_workers": -1}, SettingsError, "num_workers option should be non-negative"),
+        ({"timeout": -1}, SettingsError, "timeout option should be non-negative"),
+        ({"prefetch_factor": -1, "num_workers": 1}, SettingsError, "should be non-negative"),
+        ({"prefetch_factor": 0, "num_workers": 1}, SettingsError, "prefetch_factor"),
         (
             {"num_workers": 0, "multiprocessing_context": "spawn"},
-            ValueError,
+            SettingsError,
             r"\(num_workers > 0\), but got",
         ),
         (
             {"num_workers": 1, "multiprocessing_context": "bad"},
-            ValueError,
+            SettingsError,
             "valid start method",
         ),
         ({"num_workers": 1, "multiprocessing_context": object()}, TypeError, "valid context"),
-        ({"sampler": [1], "shuffle": True}, ValueError, "mutually exclusive"),
-        ({"batch_size": None, "drop_last": True}, ValueError, "batch_size=None"),
-        ({"batch_size": 0}, ValueError, "batch_size"),
+        ({"sampler": [1], "shuffle": True}, SettingsError, "mutually exclusive"),
+        ({"batch_size": None, "drop_last": True}, SettingsError, "batch_size=None"),
+        ({"batch_size": 0}, SettingsError, "batch_size should be a positive integer"),
+        ({"drop_last": None}, SettingsError, "drop_last should be a boolean"),
         ({"no_such_option": 1}, TypeError, "no_such_option"),
-        ({"num_workers": 1.5}, ValueError, "num_workers should be a whole number"),
-        ({"num_workers": None}, ValueError, "num_workers"),
-        ({"prefetch_factor": "2", "num_workers": 1}, ValueError, "prefetch_factor"),
-        ({"timeout": "3", "num_workers": 1}, ValueError, "timeout"),
-        ({"timeout": float("nan"), "num_workers": 1}, ValueError, "timeout"),
-        ({"watchdog_seconds": -1}, ValueError, "watchdog_seconds should be a number"),
-        ({"collate_fn": 3}, ValueError, "collate_fn should be a function"),
-        ({"worker_init_fn": 3}, ValueError, "worker_init_fn should be a function"),
-        ({"batch_transform": 3}, ValueError, "batch_transform should be a function"),
-        ({"device_transform": 3}, ValueError, "device_transform should be a function"),
-        ({"generator": 3}, ValueError, "generator should be a torch.Generator"),
-        ({"seed": 1.5}, ValueError, "seed should be a whole number"),
-        ({"in_order": "yes"}, ValueError, "in_order should be True or False"),
-        ({"transport": "pigeon"}, ValueError, "transport"),
-        ({"seed": -1}, ValueError, "seed"),
-        ({"seed": 1, "generator": torch.Generator()}, ValueError, "generator"),
+        ({"num_workers": 1.5}, SettingsError, "num_workers should be a whole number"),
+        ({"num_workers": None}, SettingsError, "num_workers"),
+        ({"prefetch_factor": "2", "num_workers": 1}, SettingsError, "prefetch_factor"),
+        ({"timeout": "3", "num_workers": 1}, SettingsError, "timeout"),
+        ({"timeout": float("nan"), "num_workers": 1}, SettingsError, "timeout"),
+        ({"watchdog_seconds": -1}, SettingsError, "watchdog_seconds should be a number"),
+        ({"collate_fn": 3}, SettingsError, "collate_fn should be a function"),
+        ({"worker_init_fn": 3}, SettingsError, "worker_init_fn should be a function"),
+        ({"batch_transform": 3}, SettingsError, "batch_transform should be a function"),
+        ({"device_transform": 3}, SettingsError, "device_transform should be a function"),
+        ({"generator": 3}, SettingsError, "generator should be a torch.Generator"),
+        ({"seed": 1.5}, SettingsError, "seed should be a whole number"),
+        ({"in_order": "yes"}, SettingsError, "in_order should be True or False"),
+        ({"transport": "pigeon"}, SettingsError, "transport"),
+        ({"seed": -1}, SettingsError, "seed"),
+        ({"seed": 1, "generator": torch.Generator()}, SettingsError, "generator"),
     ],
     ids=str,
 )
 def test_options_that_cannot_work_are_refused(options, error, words):
     with pytest.raises(error, match=words):
         FastLoader(Squares(), **options)
+
+
+def test_options_of_streams_that_cannot_work_are_refused():
+    with pytest.raises(SettingsError, match="unspecified shuffle"):
+        FastLoader(Stream(), shuffle=True)
 
 
 def test_one_warning_names_all_worker_options_that_have_no_effect():

@@ -19,6 +19,7 @@ from fastloader.epochs._epochs import Epochs
 from fastloader.epochs._late_context import LateContext
 from fastloader.epochs._loader_facts import LoaderFacts
 from fastloader.epochs._resumable import ResumableLoader
+from fastloader.errors import SettingsError
 from fastloader.machine._control_groups import read_limits
 from fastloader.machine._machine import read_machine
 from fastloader.sampling._epoch_order import check_any_batch
@@ -77,14 +78,12 @@ class FastLoader(LateContext[T_co], ResumableLoader[T_co]):
         drop_last: Whether an incomplete last batch is left out.
         timeout: Seconds to wait for a batch from a worker; 0 waits for ever.
         worker_init_fn: Called in each worker with its number, after seeding.
-        multiprocessing_context: How workers start; None takes the default of
-            `multiprocessing`.
+        multiprocessing_context: How workers start; None takes the default of `multiprocessing`.
         generator: Random state of the order.
         prefetch_factor: Batches that each worker makes ahead.
         persistent_workers: Whether workers live on between epochs.
         pin_memory_device: Not used any more by torch.
-        in_order: Whether batches come in the order of the sampler; False gives them as they
-            are ready.
+        in_order: Whether batches come in the order of the sampler, or else as they are ready.
         seed: Makes order and random draws depend on this number and the epoch alone; from 0
             to 2**64 - 1. Not together with `generator`.
         device: Where batches arrive, such as ``"cuda"``; None leaves them as they were made.
@@ -233,6 +232,7 @@ class FastLoader(LateContext[T_co], ResumableLoader[T_co]):
             has_worker_init_fn=worker_init_fn is not None,
             suggested=suggested,
         )
+        is_open = multiprocessing_context == "auto"
         # Before torch's own __init__, which asks whether the number of workers is sound.
         self._choice = chosen = Choice(machine, traits, given)
         is_automatic = num_workers == "auto" and not isinstance(suggested, LoaderSettings)
@@ -242,30 +242,31 @@ class FastLoader(LateContext[T_co], ResumableLoader[T_co]):
             chose_persistence=persistent_workers == "auto",
             chose_prefetch=prefetch_factor in {"auto", None} and suggested is None,
         )
-        super().__init__(
-            dataset=dataset,
-            batch_size=batch_size,
-            shuffle=order.shuffle,
-            sampler=order.sampler,
-            batch_sampler=order.batch_sampler,
-            num_workers=chosen.of("num_workers"),
-            collate_fn=collate_fn,
-            pin_memory=chosen.of("pin_memory"),
-            drop_last=drop_last,
-            timeout=chosen.of("timeout"),
-            worker_init_fn=worker_init_fn,
-            multiprocessing_context=(
-                None
-                if multiprocessing_context == "auto" or chosen.start_method is None
-                else multiprocessing_context
-            ),
-            generator=generator,
-            prefetch_factor=chosen.of("prefetch_factor"),
-            persistent_workers=chosen.of("persistent_workers"),
-            pin_memory_device=pin_memory_device,
-            in_order=chosen.of("in_order"),
-            **later,
-        )
+        try:
+            super().__init__(
+                dataset=dataset,
+                batch_size=batch_size,
+                shuffle=order.shuffle,
+                sampler=order.sampler,
+                batch_sampler=order.batch_sampler,
+                num_workers=chosen.of("num_workers"),
+                collate_fn=collate_fn,
+                pin_memory=chosen.of("pin_memory"),
+                drop_last=drop_last,
+                timeout=chosen.of("timeout"),
+                worker_init_fn=worker_init_fn,
+                multiprocessing_context=(
+                    None if is_open or chosen.start_method is None else multiprocessing_context
+                ),
+                generator=generator,
+                prefetch_factor=chosen.of("prefetch_factor"),
+                persistent_workers=chosen.of("persistent_workers"),
+                pin_memory_device=pin_memory_device,
+                in_order=chosen.of("in_order"),
+                **later,
+            )
+        except ValueError as error:  # of torch, about an option or a mix of options
+            raise SettingsError(str(error)) from None
         # Public attributes are exactly the options: frameworks make loaders anew from them.
         self.seed = seed
         self.device = device
@@ -284,7 +285,7 @@ class FastLoader(LateContext[T_co], ResumableLoader[T_co]):
         self._epochs = Epochs()
         self._opener = EpochOpener(self._facts)
         self._stats = LoaderStats(self._facts.skipped)
-        self._has_open_context = multiprocessing_context == "auto"
+        self._has_open_context = is_open
         if num_workers == 0:
             warn_of_ignored(chosen.settings)
         if num_workers != "auto":
