@@ -1,9 +1,9 @@
-"""Write docs/benchmarks.md, the pages under docs/benchmarks/ and the plots from the committed results.
+"""Write docs/benchmarks.md, the pages under docs/benchmarks/, the plots and the tables of README.md.
 
     python benchmarks/write_report.py            # writes the pages, and the plots whose results changed
     python benchmarks/write_report.py --check    # fails if a page or a plot is not up to date
 
-The first page has one line for each file of results; each script has a page of its own with all its
+All are written from the committed results. The first page has one line for each file of results; each script has a page of its own with all its
 tables. Every question is the docstring of the script that asked it; every figure is of a JSON file in
 benchmarks/results/<date>-<machine>/. Of each machine the newest file of a name counts.
 """
@@ -17,6 +17,7 @@ from pathlib import Path
 
 from _overview import summarize
 from _pages import describe_machine, write_tables
+from _readme import README, write_readme
 from _reports import ROOT, Report, by_script, docstring_of, find_results
 
 __all__ = ["outdated", "write_pages"]
@@ -54,12 +55,12 @@ _BY_RATIO = {"bench_augment", "bench_preload", "bench_reference_workloads", "ben
 
 
 def write_pages(reports: Sequence[Report]) -> dict[Path, str]:
-    """Return the overview and the page of each script, by where they belong."""
+    """Return README.md, the overview and the page of each script, by where they belong."""
     pages = {
         _page_of(script): _write_page(script, some)
         for script, some in by_script(reports).items()
     }
-    return {_OVERVIEW: _write_overview(reports), **pages}
+    return {README: write_readme(reports), _OVERVIEW: _write_overview(reports), **pages}
 
 
 def _page_of(script: str) -> Path:

@@ -46,7 +46,7 @@ def test_the_pages_and_the_plots_are_those_of_the_committed_results(reports):
 
 
 def test_every_result_has_one_section_and_one_line_that_leads_to_it(reports):
-    overview, *pages = write_pages(reports).values()
+    _readme, overview, *pages = write_pages(reports).values()
 
     assert reports
     for one in reports:
@@ -56,7 +56,7 @@ def test_every_result_has_one_section_and_one_line_that_leads_to_it(reports):
 
 
 def test_what_leads_to_a_section_is_the_anchor_of_its_heading(reports):
-    overview, *pages = write_pages(reports).items()
+    _readme, overview, *pages = write_pages(reports).items()
     by_name = {path.name: text for path, text in pages}
     links = re.findall(r"\(benchmarks/([\w-]+\.md)#([\w-]+)\)", overview[1])
 
@@ -125,11 +125,18 @@ def test_many_tables_become_one_with_a_row_for_each(tmp_path):
     assert len([line for line in lines if line.startswith("| number")]) == 30
 
 
+def test_what_the_first_page_of_all_shows_must_have_been_measured(reports):
+    rest = [one for one in reports if one.name != "device-uint8"]
+
+    with pytest.raises(LookupError, match=r"FastLoader, 8 workers.*device-uint8"):
+        write_pages(rest)
+
+
 def test_a_result_that_changes_makes_its_plot_outdated(reports):
     one = next(one for one in reports if one.plot.exists())
-    changed = replace(one, digest="f" * 16)
+    changed = [replace(each, digest="f" * 16) if each is one else each for each in reports]
 
-    assert one.plot in outdated([changed])
+    assert outdated(changed) == [one.plot]
 
 
 def test_pages_and_plots_of_results_that_are_gone_are_outdated(reports):
