@@ -35,6 +35,7 @@ from fastloader.errors import (
     UnpicklableError,
 )
 from fastloader.machine._machine import read_machine
+from fastloader.sampling._epoch_order import begin_epoch
 
 AUTOMATIC = {
     "num_workers",
@@ -1103,3 +1104,61 @@ def test_a_sampler_that_is_its_own_iterator_is_begun_once():
     assert first == [1, 2, 3]
     assert [batch.tolist() for batch in islice(iterator, 9)] == [[4, 5, 6], [7]]
     assert [batch.tolist() for batch in islice(resumed, 9)] == [[4, 5, 6], [7]]
+
+
+class Reused:
+    """Gives the same indices, changed, for each batch."""
+
+    def __init__(self, kind):
+        self.kind = kind
+
+    def __iter__(self):
+        indices = self.kind([0, 0])
+        for first in range(0, 10, 2):
+            indices[:] = [first, first + 1]
+            yield indices
+
+
+@pytest.mark.parametrize("kind", [list, np.array])
+def test_what_a_batch_sampler_gives_may_change_when_it_goes_on(kind):
+    order = begin_epoch(
+        [], Reused(kind), is_iterable=False, generator=None, seed=0, epoch=0
+    ).batches
+
+    assert [list(drawn.indices) for drawn in list(order)] == [
+        [n, n + 1] for n in range(0, 10, 2)
+    ]
+
+
+WORKERS = [
+    {"num_workers": 0},
+    pytest.param({"num_workers": 1}, marks=pytest.mark.multiprocess),
+    {"num_workers": 1, "workers": "threads"},
+]
+
+
+@pytest.mark.parametrize("options", WORKERS, ids=str)
+@pytest.mark.parametrize("read", [iter, lambda batch: dict.fromkeys(batch).keys()])
+def test_indices_of_a_batch_may_be_what_can_only_be_gone_through(read, options):
+    sampler = [read([1, 2]), read([3])]
+
+    assert numbers(FastLoader(Squares(), batch_sampler=sampler, **options)) == [1, 4, 9]
+
+
+class ByKey(Squares):
+    def __getitem__(self, key):
+        place = key.start if isinstance(key, slice) else key[0]
+        if place == 2:
+            raise ValueError("no second one")
+        return super().__getitem__(place)
+
+
+@pytest.mark.parametrize("options", WORKERS, ids=str)
+@pytest.mark.parametrize(
+    "keys", [[[1], [2], [3]], [slice(n, n + 1) for n in (1, 2, 3)]], ids=str
+)
+def test_samples_are_left_out_whatever_their_index_is(keys, options):
+    loader = FastLoader(ByKey(), batch_sampler=[keys], on_error="skip", **options)
+
+    assert numbers(loader) == [1, 9]
+    assert [skip.index for skip in loader.skipped] == [keys[1]]

@@ -251,8 +251,9 @@ class MapFetcher(Fetcher):
             return self._collate(samples, indices)
         if not samples:
             raise AllSkippedError
-        missing = {skip.index for skip in skipped}
-        return self._collate(samples, [index for index in indices if index not in missing])
+        missing = {repr(skip.index) for skip in skipped}  # not all that is an index has a hash
+        left = [index for index in indices if repr(index) not in missing]
+        return self._collate(samples, left)
 
     def read(
         self, indices: Sequence[Any], move: Callable[[Sample], Sample] | None = None

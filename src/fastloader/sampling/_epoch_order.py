@@ -1,11 +1,12 @@
 """The order of one epoch and the seed of its draws, as torch would draw both."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, KeysView, ValuesView
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, islice
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch.utils.data import (
     BatchSampler,
@@ -133,16 +134,17 @@ def begin_epoch(
     if point is None or not point.is_over:
         compact = compact_sampler(read, num_skipped=num_skipped, permutations=permutations)
     start = None if point is None else point.start
+    keeps = decider is batch_sampler
     with draws_on_cpu():
         if start is None:
             start = _draw_start(decider, is_iterable, generator, seed, epoch)
-            indices = _on_cpu(iter(compact))
+            indices = _read(compact, keeps=keeps)
         else:
             restore_own(own_generators(decider, generator), start.own)
             with drawing_from(start.globals):
                 if seed is None and (generator is not None or start.globals is not None):
                     draw_seed(generator)  # as the first time: the order follows in the stream
-                indices = _on_cpu(iter(compact))
+                indices = _read(compact, keeps=keeps)
                 # Samplers draw when they are asked for the first time.
                 indices = nexts(indices)
                 indices = chain(list(islice(indices, 1)), indices)
@@ -230,6 +232,29 @@ def order_decider(sampler: Iterable[Any], batch_sampler: Iterable[Any] | None) -
     if batch_sampler is None:
         return sampler
     return batch_sampler.sampler if type(batch_sampler) is BatchSampler else batch_sampler
+
+
+def _read(sampler: Iterable[Any], *, keeps: bool) -> Iterator[Any]:
+    """Begin to read a sampler.
+
+    Args:
+        sampler: Gives indices, or batches of them.
+        keeps: Whether batches are of a sampler that may go on to change them.
+    """
+    indices = _on_cpu(iter(sampler))
+    return map(_kept, indices) if keeps else indices
+
+
+def _kept(indices: Any) -> Any:
+    """Return the indices of a batch as they are now, whatever their sampler does with them afterwards.
+
+    Batches are made later than they are drawn, and may be made twice.
+    """
+    if type(indices) in {list, np.ndarray}:
+        return indices.copy()
+    if isinstance(indices, Iterator | KeysView | ValuesView):
+        return list(indices)
+    return indices
 
 
 def _on_cpu(indices: Iterator[Any]) -> Iterator[Any]:
