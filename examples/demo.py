@@ -145,9 +145,11 @@ def _usable_cpus() -> int:
 
 def _facts() -> dict[str, Any]:
     packages = ("fastloader", "torch", "numpy", "pyarrow")
+    # Folders of this machine mean nothing on another one.
+    arguments = [Path(word).name if Path(word).is_absolute() else word for word in sys.argv[1:]]
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "command": " ".join(["python", "examples/demo.py", *sys.argv[1:]]),
+        "command": " ".join(["python", "examples/demo.py", *arguments]),
         "system": platform.platform(),
         "usable_cpus": _usable_cpus(),
         "python": platform.python_version(),

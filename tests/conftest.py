@@ -162,3 +162,23 @@ def resident_here(unpinned: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "fastloader.epochs._epoch.device_of", lambda _loader: torch.device("cpu")
     )
+
+
+@pytest.fixture
+def nothing_shares_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forget that other tests have used Accelerate in this process."""
+    monkeypatch.delitem(sys.modules, "accelerate.state", raising=False)
+
+
+@pytest.fixture
+def as_rank(
+    monkeypatch: pytest.MonkeyPatch, nothing_shares_yet: None
+) -> Callable[[int, int], None]:
+    """Be the first of two ranks, or what the returned function is called with."""
+
+    def become(rank: int, world_size: int) -> None:
+        monkeypatch.setenv("RANK", str(rank))
+        monkeypatch.setenv("WORLD_SIZE", str(world_size))
+
+    become(0, 2)
+    return become

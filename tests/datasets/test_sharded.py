@@ -2,7 +2,6 @@
 
 import logging
 import pickle
-import sys
 from itertools import chain
 
 import pytest
@@ -14,6 +13,8 @@ from torch.utils.data import IterableDataset, get_worker_info
 from fastloader import FastLoader
 from fastloader.datasets import Augment, ShardedIterable
 from fastloader.errors import SettingsError
+
+pytestmark = pytest.mark.usefixtures("nothing_shares_yet")
 
 
 class Stream(IterableDataset):
@@ -76,22 +77,6 @@ class Counting(Stream):
 
     def load_state_dict(self, state):
         self.position = state["position"]
-
-
-@pytest.fixture(autouse=True)
-def _nothing_shares_yet(monkeypatch):
-    """Other tests may have used Accelerate in this process."""
-    monkeypatch.delitem(sys.modules, "accelerate.state", raising=False)
-
-
-@pytest.fixture
-def as_rank(monkeypatch):
-    def become(rank, world_size):
-        monkeypatch.setenv("RANK", str(rank))
-        monkeypatch.setenv("WORLD_SIZE", str(world_size))
-
-    become(0, 2)
-    return become
 
 
 def numbers(loader):

@@ -3,20 +3,7 @@
 import pytest
 
 from fastloader.errors import SettingsError
-from fastloader.mixing._mixture import Mixture
-
-_DEFAULTS = {
-    "strategy": "round_robin",
-    "weights": None,
-    "pattern": None,
-    "burst": 1,
-    "stop": "auto",
-    "epoch_length": None,
-}
-
-
-def _mixture(**rules):
-    return Mixture.of("ab", **{**_DEFAULTS, **rules})
+from tests.mixing.mixtures import mixture_of
 
 
 @pytest.mark.parametrize(
@@ -42,12 +29,12 @@ def _mixture(**rules):
 )
 def test_rules_that_cannot_work_are_refused(rules, message):
     with pytest.raises(SettingsError, match=message):
-        _mixture(**rules)
+        mixture_of("ab", **rules)
 
 
 def test_a_mixture_needs_sources():
     with pytest.raises(SettingsError, match="one source or more"):
-        Mixture.of((), **_DEFAULTS)
+        mixture_of(())
 
 
 @pytest.mark.parametrize(
@@ -62,15 +49,15 @@ def test_a_mixture_needs_sources():
     ids=str,
 )
 def test_the_stop_rule_suits_what_is_asked_for(rules, expected):
-    assert _mixture(**rules).stop == expected
+    assert mixture_of("ab", **rules).stop == expected
 
 
 def test_weights_that_are_left_out_stay():
-    mixture = _mixture(strategy="weighted", weights={"a": 1, "b": 2})
+    mixture = mixture_of("ab", strategy="weighted", weights={"a": 1, "b": 2})
 
     assert mixture.with_weights({"b": 5}).weights == (1, 5)
 
 
 def test_weights_need_a_strategy_that_has_some():
     with pytest.raises(SettingsError, match="round_robin"):
-        _mixture().with_weights({"a": 1})
+        mixture_of("ab").with_weights({"a": 1})

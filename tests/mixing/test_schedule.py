@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from torchdata.nodes import IterableWrapper, MultiNodeWeightedSampler
 
 from fastloader.errors import ResumeError, SettingsError
-from fastloader.mixing._mixture import Mixture
 from fastloader.mixing._passes import PassCounter, Passes, count_turns
 from fastloader.mixing._schedule import Schedule
+from tests.mixing.mixtures import mixture_of
 
 _STOPS = [
     "CYCLE_UNTIL_ALL_DATASETS_EXHAUSTED",
@@ -18,18 +18,6 @@ _STOPS = [
     "FIRST_DATASET_EXHAUSTED",
 ]
 _lengths = st.lists(st.integers(1, 9), min_size=1, max_size=4)
-
-
-def _mixture(num_sources, **rules):
-    defaults = {
-        "strategy": "round_robin",
-        "weights": None,
-        "pattern": None,
-        "burst": 1,
-        "stop": "auto",
-        "epoch_length": None,
-    }
-    return Mixture.of("abcdef"[:num_sources], **{**defaults, **rules})
 
 
 @st.composite
@@ -47,7 +35,7 @@ def mixtures(draw, lengths=_lengths):
     rules["epoch_length"] = draw(st.sampled_from([5, 23, "sum", "max", "min", None]))
     if rules["stop"] == "CYCLE_FOREVER" and rules["epoch_length"] is None:
         rules["epoch_length"] = 30
-    return _mixture(len(lengths), **rules), lengths
+    return mixture_of("abcdef"[: len(lengths)], **rules), lengths
 
 
 _STRATEGIES = ["round_robin", "sequential", "weighted", "random", "pattern"]
@@ -87,7 +75,7 @@ def _letters(mixture, lengths, *, limit=1, known=True, epoch=0):
     ids=str,
 )
 def test_the_turns_of_sources_of_two_three_and_six_items(rules, expected):
-    assert _letters(_mixture(3, **rules), [2, 3, 6]) == expected
+    assert _letters(mixture_of("abcdef"[:3], **rules), [2, 3, 6]) == expected
 
 
 class _InOrder(MultiNodeWeightedSampler):
@@ -107,7 +95,7 @@ def test_stop_rules_mean_what_they_mean_in_torchdata(lengths, stop):
     theirs = _InOrder(nodes, dict.fromkeys(names, 1.0), stop_criteria=stop)
     theirs.reset()
 
-    ours = _letters(_mixture(len(lengths), stop=stop), lengths)
+    ours = _letters(mixture_of("abcdef"[: len(lengths)], stop=stop), lengths)
 
     assert ours == "".join(theirs)
 
@@ -155,8 +143,8 @@ def test_weights_are_exact_over_a_fixed_epoch_whatever_runs_out_and_however_long
 ):
     names = "abcd"[: len(lengths)]
     weights = {name: number + 1 for number, name in enumerate(names)}
-    mixture = _mixture(
-        len(names),
+    mixture = mixture_of(
+        "abcdef"[: len(names)],
         strategy="weighted",
         weights=weights,
         burst=burst,
@@ -178,7 +166,7 @@ def test_weights_are_exact_over_a_fixed_epoch_whatever_runs_out_and_however_long
     ],
 )
 def test_shares_are_exact_where_the_stop_rule_ends_the_epoch(stop, expected):
-    mixture = _mixture(2, strategy="weighted", weights={"a": 3, "b": 1}, stop=stop)
+    mixture = mixture_of("abcdef"[:2], strategy="weighted", weights={"a": 3, "b": 1}, stop=stop)
 
     letters = _letters(mixture, [6, 10])
 
@@ -186,7 +174,7 @@ def test_shares_are_exact_where_the_stop_rule_ends_the_epoch(stop, expected):
 
 
 def test_a_weight_of_zero_leaves_a_source_out():
-    mixture = _mixture(2, strategy="weighted", weights={"a": 1, "b": 0})
+    mixture = mixture_of("abcdef"[:2], strategy="weighted", weights={"a": 1, "b": 0})
 
     assert _letters(mixture, [4, 2]) == "aaaa"
 
@@ -211,7 +199,7 @@ def test_a_schedule_goes_on_from_any_place(described, data):
 
 
 def test_a_state_of_other_sources_is_refused():
-    three, two = _mixture(3), _mixture(2)
+    three, two = mixture_of("abcdef"[:3]), mixture_of("abcdef"[:2])
     schedule = _schedule(three, [1, 1, 1])
     schedule.take_turn()
 
@@ -221,7 +209,7 @@ def test_a_state_of_other_sources_is_refused():
 
 def test_an_epoch_length_by_rule_needs_lengths():
     with pytest.raises(SettingsError, match=r"\['b'\] have none: give a number"):
-        _schedule(_mixture(2, epoch_length="sum"), [3, None])
+        _schedule(mixture_of("abcdef"[:2], epoch_length="sum"), [3, None])
 
 
 def test_passes_are_numbered_through_all_epochs():

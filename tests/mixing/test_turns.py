@@ -4,22 +4,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastloader.mixing._mixture import Mixture
 from fastloader.mixing._turns import deal, turns_of_block
+from tests.mixing.mixtures import mixture_of
 
 _weights = st.lists(st.floats(0.01, 100), min_size=1, max_size=6)
-
-
-def _mixture(names, **rules):
-    defaults = {
-        "strategy": "round_robin",
-        "weights": None,
-        "pattern": None,
-        "burst": 1,
-        "stop": "auto",
-        "epoch_length": None,
-    }
-    return Mixture.of(names, **{**defaults, **rules})
 
 
 @given(_weights, st.lists(st.integers(1, 200), min_size=1, max_size=12))
@@ -59,7 +47,7 @@ def test_a_source_that_is_due_less_than_one_turn_a_block_is_not_forgotten():
 @given(st.integers(1, 5), st.integers(1, 200), st.integers(0, 5))
 def test_weighted_turns_have_exact_shares_whatever_the_burst(burst, size, number):
     weights = {"a": 0.5, "b": 0.3, "c": 0.2}
-    mixture = _mixture("abc", strategy="weighted", weights=weights, burst=burst)
+    mixture = mixture_of("abc", strategy="weighted", weights=weights, burst=burst)
 
     turns = turns_of_block(mixture, (0, 1, 2), (0, 0, 0), size, (0, 0, number))
 
@@ -67,7 +55,7 @@ def test_weighted_turns_have_exact_shares_whatever_the_burst(burst, size, number
 
 
 def test_bursts_are_whole_but_for_the_last_of_each_source():
-    mixture = _mixture("ab", strategy="weighted", weights={"a": 1, "b": 1}, burst=4)
+    mixture = mixture_of("ab", strategy="weighted", weights={"a": 1, "b": 1}, burst=4)
 
     turns = turns_of_block(mixture, (0, 1), (0, 0), 90, (0, 0, 0))
 
@@ -77,7 +65,7 @@ def test_bursts_are_whole_but_for_the_last_of_each_source():
 
 
 def test_no_source_is_missing_for_long():
-    mixture = _mixture("ab", strategy="weighted", weights={"a": 3, "b": 1})
+    mixture = mixture_of("ab", strategy="weighted", weights={"a": 3, "b": 1})
 
     turns = turns_of_block(mixture, (0, 1), (0, 0), 400, (0, 0, 0))
 
@@ -86,7 +74,7 @@ def test_no_source_is_missing_for_long():
 
 
 def test_random_turns_follow_the_weights_on_average():
-    mixture = _mixture("ab", strategy="random", weights={"a": 3, "b": 1})
+    mixture = mixture_of("ab", strategy="random", weights={"a": 3, "b": 1})
 
     blocks = [turns_of_block(mixture, (0, 1), (0, 0), 128, (0, 0, n)) for n in range(100)]
 
@@ -95,7 +83,7 @@ def test_random_turns_follow_the_weights_on_average():
 
 @given(st.sampled_from(["weighted", "random"]), st.integers(0, 2**64 - 1))
 def test_the_order_is_redrawn_each_epoch_and_known_from_seed_and_epoch(strategy, seed):
-    mixture = _mixture("ab", strategy=strategy)
+    mixture = mixture_of("ab", strategy=strategy)
 
     first, again, other = (
         turns_of_block(mixture, (0, 1), (0, 0), 64, (seed, epoch, 0)).tolist()
@@ -107,7 +95,7 @@ def test_the_order_is_redrawn_each_epoch_and_known_from_seed_and_epoch(strategy,
 
 
 def test_a_pattern_goes_on_from_block_to_block():
-    mixture = _mixture("ab", strategy="pattern", pattern="aab", burst=2)
+    mixture = mixture_of("ab", strategy="pattern", pattern="aab", burst=2)
 
     first = turns_of_block(mixture, (0, 1), (0, 0), 4, (0, 0, 0))
     second = turns_of_block(mixture, (0, 1), (4, 0), 4, (0, 0, 1))

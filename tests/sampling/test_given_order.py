@@ -29,6 +29,8 @@ from fastloader.sampling import (
 
 DATASET = TensorDataset(torch.arange(10))
 
+pytestmark = pytest.mark.usefixtures("nothing_shares_yet")
+
 
 class Users(Sampler):
     def __init__(self):
@@ -51,22 +53,6 @@ class DeclaredTooFew(Stream):
 
     def shard(self, num_shards, index):
         raise AssertionError
-
-
-@pytest.fixture(autouse=True)
-def _nothing_shares_yet(monkeypatch):
-    """Other tests may have used Accelerate in this process."""
-    monkeypatch.delitem(sys.modules, "accelerate.state", raising=False)
-
-
-@pytest.fixture
-def as_rank(monkeypatch):
-    def become(rank, world_size):
-        monkeypatch.setenv("RANK", str(rank))
-        monkeypatch.setenv("WORLD_SIZE", str(world_size))
-
-    become(0, 2)
-    return become
 
 
 @pytest.fixture

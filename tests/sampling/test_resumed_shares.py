@@ -1,7 +1,6 @@
 """A loader that shares its samples goes on after a state on any number of ranks."""
 
 import os
-import sys
 from itertools import islice
 from unittest import mock
 
@@ -28,6 +27,8 @@ orders = st.sampled_from([
     {"sampler": LengthGroupedSampler(LABELS, 4)},
 ])  # fmt: skip
 
+pytestmark = pytest.mark.usefixtures("nothing_shares_yet")
+
 
 def loader_of(rank, world_size, **options):
     with mock.patch.dict(os.environ, RANK=str(rank), WORLD_SIZE=str(world_size)):
@@ -42,12 +43,6 @@ def steps_of(parts):
     """Return the samples of all ranks in the order in which they are drawn."""
     longest = max(len(part) for part in parts)
     return [part[place] for place in range(longest) for part in parts if place < len(part)]
-
-
-@pytest.fixture(autouse=True)
-def _nothing_shares_yet(monkeypatch):
-    """Other tests may have used Accelerate in this process."""
-    monkeypatch.delitem(sys.modules, "accelerate.state", raising=False)
 
 
 @settings(max_examples=40)

@@ -177,7 +177,6 @@ def make_snapshot(
     steady, seconds = totals.steady, totals.steady_seconds
     batch_bytes = _ratio(totals.measured_bytes, totals.num_measured_batches)
     batches_per_second = _ratio(steady.count, seconds)
-    is_measured = batch_bytes is not None and batches_per_second is not None
     return StatsSnapshot(
         num_epochs=totals.num_passes,
         num_batches=totals.num_batches,
@@ -198,9 +197,9 @@ def make_snapshot(
         samples_per_second=_ratio(totals.steady_samples, seconds),
         batch_bytes=batch_bytes,
         batch_bytes_per_second=(
-            batch_bytes * batches_per_second  # type: ignore[operator]
-            if is_measured
-            else None
+            None
+            if batch_bytes is None or batches_per_second is None
+            else batch_bytes * batches_per_second
         ),
         num_queued_batches=queue.num_asked,
         num_ready_batches=queue.num_ready,
@@ -212,24 +211,7 @@ def make_snapshot(
         num_copies=queue.num_copies,
         copy_p50_seconds=totals.copies.quantile(0.5),
         copy_max_seconds=totals.copies.max_seconds if totals.copies.count else None,
-        workers=tuple(
-            WorkerShare(
-                number,
-                num_batches,
-                min(1.0, _ratio(busy, elapsed) or 0.0),
-                _ratio(cpu, elapsed) or 0.0,
-            )
-            for number, (num_batches, busy, cpu, elapsed) in enumerate(
-                zip(
-                    totals.worker_batches,
-                    totals.busy_seconds,
-                    totals.worker_cpu_seconds,
-                    totals.worker_elapsed_seconds,
-                    strict=True,
-                )
-            )
-            if busy > 0
-        ),
+        workers=_worker_shares(totals),
         fallbacks=fallbacks,
         sources=_source_shares(totals),
         **measured,
@@ -252,6 +234,26 @@ def add_parts(whole: StatsSnapshot, parts: Mapping[str, StatsSnapshot]) -> Stats
         ),
         sources=tuple(replace(one, own=parts.get(one.name)) for one in whole.sources),
         **sums,
+    )
+
+
+def _worker_shares(totals: Totals) -> tuple[WorkerShare, ...]:
+    measured = zip(
+        totals.worker_batches,
+        totals.busy_seconds,
+        totals.worker_cpu_seconds,
+        totals.worker_elapsed_seconds,
+        strict=True,
+    )
+    return tuple(
+        WorkerShare(
+            number,
+            num_batches,
+            min(1.0, _ratio(busy, elapsed) or 0.0),
+            _ratio(cpu, elapsed) or 0.0,
+        )
+        for number, (num_batches, busy, cpu, elapsed) in enumerate(measured)
+        if busy > 0
     )
 
 
