@@ -87,9 +87,8 @@ class FastLoader(LateContext[T_co], ResumableLoader[T_co]):
         seed: Makes order and random draws depend on this number and the epoch alone; from 0
             to 2**64 - 1. Not together with `generator`.
         device: Where batches arrive, such as ``"cuda"``; None leaves them as they were made.
-        workers: What `num_workers` counts: ``"processes"``, or ``"threads"`` of this process, for
-            datasets that leave the interpreter free while they read and are safe to use from
-            several threads.
+        workers: What `num_workers` counts: ``"processes"``, or ``"threads"``, for datasets that leave
+            the interpreter free while they read and are safe to use from several threads.
         resident: ``"device"`` keeps the data of a dataset that makes whole batches on `device`
             and gathers batches there; see `explain` for whether it could.
         transport: How batches come from workers: ``"shared"`` memory that is used again, or
