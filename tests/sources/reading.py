@@ -15,6 +15,7 @@ def read_images(source, rows=None, **options):
     block = bytearray(int(sizes.sum()))
 
     def write(offset, pixels):
+        assert pixels.dtype in table.dtypes  # whoever writes rows to a batch counts on it
         block[offset : offset + pixels.nbytes] = pixels.tobytes()
 
     source.read_images(rows, offsets, write, **options)

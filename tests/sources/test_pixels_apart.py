@@ -73,11 +73,13 @@ def test_what_lies_in_a_file_is_read_where_it_belongs_and_not_looked_at(monkeypa
     writer = ArrayWriter(block)
     write = writer if in_memory else writer.__call__  # what has no view is called
 
-    assert pixels.write(slice(3, 13), np.dtype(np.uint16), write, 4)
+    assert pixels.write(slice(3, 13), np.dtype(np.uint16), write, 4, are_bytes=False)
     assert block[4:].view(np.uint16).tolist() == list(range(3, 13))
     assert not block[:4].any()
-    assert not pixels.write(slice(3, 13), np.dtype(np.uint8), write, 0)
+    assert not pixels.write(slice(3, 13), np.dtype(np.uint8), write, 0, are_bytes=False)
     assert pixels[5:8].tolist() == [5, 6, 7]
+    in_memory = ApartPixels([20], [lambda _: content])
+    assert not in_memory.write(slice(3, 13), np.dtype(np.uint16), write, 4, are_bytes=False)
 
 
 def test_pixels_are_not_read_from_another_file_than_was_mapped(tmp_path):

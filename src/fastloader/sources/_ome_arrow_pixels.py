@@ -76,9 +76,8 @@ class _Stored:
         """
         if not isinstance(self.content, ApartPixels) or dtype.kind == "b":
             return False
-        stored = dtype if self.dtype is None else np.dtype(np.uint8)
         items = slice(int(self.start[head]), int(self.stop[tail]))
-        return self.content.write(items, stored, write, to)
+        return self.content.write(items, dtype, write, to, are_bytes=self.dtype is not None)
 
     def follows_on(self) -> npt.NDArray[np.bool_]:
         """Return which pieces, but for the first, start where the one before them stops."""

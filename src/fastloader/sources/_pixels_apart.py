@@ -79,25 +79,33 @@ class ApartPixels:
         return self._in_memory(self._find(items))
 
     def write(
-        self, items: slice, dtype: np.dtype[Any], write: WritePixels, offset: int
+        self,
+        items: slice,
+        dtype: np.dtype[Any],
+        write: WritePixels,
+        offset: int,
+        *,
+        are_bytes: bool,
     ) -> bool:
-        """Write a slice as it is, from a file straight to where it belongs if that is in memory.
+        """Read a slice from a file, straight to where it belongs if that is in memory.
 
         Args:
             items: The slice.
-            dtype: What it must be of.
-            write: Puts pixels in their place.
+            dtype: Of the pixels.
+            write: Puts them in their place.
             offset: Position of the first byte there.
+            are_bytes: Whether pixels are there as bytes.
 
         Returns:
-            False if nothing was written, as it is of another type.
+            False if nothing was written, as it is in memory or of another type.
         """
+        if self._read is None:
+            return False
         values = self._find(items)
+        if are_bytes:
+            values = values.view(dtype)
         if values.dtype != dtype:
             return False
-        if self._read is None:
-            write(offset, values)
-            return True
         step = _STEP_BYTES // dtype.itemsize
         for start in range(0, len(values), step):
             some, at = values[start : start + step], offset + start * dtype.itemsize
