@@ -1,20 +1,21 @@
 """What does a random image of a table cost where nothing is kept?
 
-Question: images per second from each table format, one row after the other and 16 in one batch.
-Held fixed: the files of bench_tables.py, of 64 images of 3 x 512 x 512 uint16 (96 MiB), row groups
-    and record batches of 8, kept open; 8 rows, one of each place in its row group, in random order,
-    others in each run; on one core (this process is bound to it). Of Parquet also a file as
-    `fastloader.writing.convert` writes it, with row groups of 8, too.
+Question: images per second from each table format, one row after the other and 8 in one batch.
+Held fixed: the images of bench_tables.py, 64 of 3 x 512 x 512 uint16 (96 MiB), in row groups and
+    record batches of 16, the fewest that `fastloader.writing.convert` puts into a row group (pyarrow
+    puts all of them into one), kept open; 8 rows of places all over their row groups, in random
+    order, others in each run; on one core (this process is bound to it). Of Parquet also a file as
+    `convert` writes it.
 Baseline: as_py, what readers of OME-Arrow do: the row group or record batch is read and its row
     made Python objects. Of Parquet also where somebody has read the whole table before, and keeps
     it in memory.
 Method: bare is the cheapest read of the chunks of a row that the format's library offers, dropped.
     It is a floor, but of Parquet, where ours read by page and the library cannot, and of compressed
-    Arrow files, of which ours decompress a record batch up to the row, the library all of it;
-    DuckDB decodes 2048 rows. Ours are `OMEArrowDataset(path, preload=False, cache="none")`, which
-    checks each image and copies it to a tensor of its own. Of compressed Arrow files and DuckDB
-    tables they keep up to 64 MiB of what they decoded last, so that some of these rows are found
-    there; "nothing kept" lets go of that before each row.
+    Arrow files, of which ours decompress the row, the library its record batch; DuckDB decodes 2048
+    rows. Ours are `OMEArrowDataset(path, preload=False, cache="none")`, which
+    checks each image and copies it to a tensor of its own. Of DuckDB tables they keep up to 64 MiB
+    of what they decoded last, so that some of these rows may be found there, and of compressed Arrow
+    files where blocks of LZ4 begin; "nothing kept" lets go of that before each row.
 Limit: the bare read of a row, for one row at a time: its `x baseline` is what there is to be
     reached. None of rows in batches, which share a read, nor of Parquet and compressed Arrow files,
     of which ours read less than their library can.
@@ -39,7 +40,6 @@ from pyarrow import ipc
 from _harness import Benchmark, Run, Work
 from bench_tables import (
     FORMATS,
-    GROUP_ROWS,
     SMOKE_IMAGES,
     make_table,
     use_one_core,
@@ -49,16 +49,18 @@ from fastloader import OMEArrowDataset
 from fastloader.sources._kept_blocks import KeptBlocks
 from fastloader.writing import convert
 
-NUM_IMAGES = 64
+NUM_IMAGES, GROUP_ROWS, NUM_ROWS = 64, 16, 8
 
 ReadRow: TypeAlias = Callable[[int], Any]
 
 
 def random_rows(num_rows: int, rng: np.random.Generator) -> list[int]:
-    """Return rows in random order, one of each place in a row group."""
-    places = rng.permutation(GROUP_ROWS)
-    groups = rng.integers(0, num_rows // GROUP_ROWS, GROUP_ROWS)
-    return [int(row) for row in groups * GROUP_ROWS + places]
+    """Return rows in random order, whose places in their row groups are spread evenly."""
+    group_rows = min(GROUP_ROWS, num_rows)
+    step = group_rows // NUM_ROWS
+    places = rng.permutation(NUM_ROWS) * step + rng.integers(step)
+    groups = rng.integers(0, num_rows // group_rows, NUM_ROWS)
+    return [int(row) for row in groups * group_rows + places]
 
 
 def image_of(value: dict[str, Any]) -> npt.NDArray[np.uint16]:
@@ -222,15 +224,10 @@ def main() -> None:
         for encoding in ("list", "bytes"):
             table = make_table(encoding, num_images)
             for kind in FORMATS:
-                path = write_table(table, Path(folder), kind, encoding)
+                path = write_table(table, Path(folder), kind, encoding, group_rows=GROUP_ROWS)
                 add_group(benchmark, f"{kind} {encoding}", path)
         converted = Path(folder) / "converted.parquet"
-        convert(
-            Path(folder) / "bytes.parquet",
-            converted,
-            rows_per_group=GROUP_ROWS,
-            progress=False,
-        )
+        convert(Path(folder) / "bytes.parquet", converted, progress=False)
         add_group(benchmark, "parquet bytes, as convert writes them", converted)
         benchmark.main(in_groups=True)
 

@@ -82,12 +82,17 @@ def make_table(encoding: Any, num_images: int) -> pa.Table:
 
 
 def write_table(
-    table: pa.Table, folder: Path, kind: str, encoding: str, codec: str = "zstd"
+    table: pa.Table,
+    folder: Path,
+    kind: str,
+    encoding: str,
+    codec: str = "zstd",
+    group_rows: int = GROUP_ROWS,
 ) -> Path:
     """Write a table in a format, Parquet by a codec."""
     path = folder / f"{encoding}.{kind}"
     if kind == "parquet":
-        pq.write_table(table, path, row_group_size=GROUP_ROWS, compression=codec)
+        pq.write_table(table, path, row_group_size=group_rows, compression=codec)
     elif kind == "lance":
         importlib.import_module("lance").write_dataset(table, path)
     elif kind == "duckdb":
@@ -99,7 +104,7 @@ def write_table(
     else:
         options = ipc.IpcWriteOptions(compression="lz4" if kind == "feather" else None)
         with ipc.new_file(path, table.schema, options=options) as file:
-            file.write_table(table, max_chunksize=GROUP_ROWS)
+            file.write_table(table, max_chunksize=group_rows)
     return path
 
 

@@ -111,12 +111,12 @@ class IpcTable(IpcFile):
         held: list[tuple[Integers, ApartBatch]] = []
         held_bytes = 0
         batches = self.find_batches(rows)
-        keeps = rows is not None and self.is_worth_keeping(batches)
+        asked = None if rows is None else batches
         for number in batches:
             apart = (
                 None
                 if leaf is None
-                else self.read_apart(number, column, name, leaf, is_kept, keeps=keeps)
+                else self.read_apart(number, column, name, leaf, is_kept, asked=asked)
             )
             if held and (
                 apart is None
@@ -170,7 +170,10 @@ def _joined_apart(
     parts = [one.lists for _, one in batches]
     lists = parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
     pixels = ApartPixels(
-        [one.num_items for _, one in batches], [one.load for _, one in batches], read
+        [one.num_items for _, one in batches],
+        [one.load for _, one in batches],
+        read,
+        [one.load_part for _, one in batches],
     )
     numbers = np.concatenate([numbers for numbers, _ in batches])
     return numbers, (pa.StructArray.from_arrays([lists], [name]), pixels)

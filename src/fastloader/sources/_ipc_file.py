@@ -27,10 +27,10 @@ from fastloader.sources._ipc_message import (
 from fastloader.sources._ipc_pixels import ApartBatch, PixelLeaf, find_pixel_leaf
 from fastloader.sources._kept_blocks import KeptBlocks
 from fastloader.sources._location import Location, PathLike, StorageOptions
-from fastloader.sources._mapped_pages import let_go_of_pages, read_view
+from fastloader.sources._mapped_pages import read_view
 from fastloader.sources._opened_here import OpenedHere, state_without
 from fastloader.sources._pixels_apart import ReadPixels
-from fastloader.sources._stored_buffer import StoredBuffer
+from fastloader.sources._stored_buffer import StoredBuffer, decompress_first
 
 __all__ = ["IpcFile"]
 
@@ -66,6 +66,7 @@ class IpcFile:
         self._opened = OpenedHere(self._open)
         self._copied = OpenedHere(self._map_copy)
         self._whole = OpenedHere(self.reader)
+        self._needed: dict[tuple[tuple[str, ...], ...], IsKept] = {}
         self._leaves: dict[tuple[str, str], PixelLeaf | None] = {}
         self._mapped: OpenedHere[dict[tuple[str, ...], Any]] = OpenedHere(dict)
         self._decompressed = KeptBlocks()
@@ -129,18 +130,21 @@ class IpcFile:
         """
         if not self._is_compressed or self.buffer_paths is None:
             return None
-        within = [(), *((field,) for field in fields)]
-        struct = self.schema.field(column).type
-        unwanted = {
-            (column, field, struct.field(field).type.value_field.name, name)
-            for field in fields
-            if has_structs(struct.field(field).type)
-            for name in without
-        }
-        return np.array([
-            path[0] == column and path[1:2] in within and path[:4] not in unwanted
-            for path in self.buffer_paths
-        ])
+        key = (column, *fields), tuple(without)
+        if key not in self._needed:
+            within = [(), *((field,) for field in fields)]
+            struct = self.schema.field(column).type
+            unwanted = {
+                (column, field, struct.field(field).type.value_field.name, name)
+                for field in fields
+                if has_structs(struct.field(field).type)
+                for name in without
+            }
+            self._needed[key] = np.array([
+                path[0] == column and path[1:2] in within and path[:4] not in unwanted
+                for path in self.buffer_paths
+            ])
+        return self._needed[key]
 
     def find_leaf(self, column: str, name: str) -> PixelLeaf | None:
         """Return where the pixels of chunks or planes are, if in one buffer of their own.
@@ -162,7 +166,7 @@ class IpcFile:
         leaf: PixelLeaf,
         is_kept: IsKept | None,
         *,
-        keeps: bool,
+        asked: Sequence[int] | None,
     ) -> ApartBatch | None:
         """Return chunks or planes of a record batch; None if pixels cannot be told from them.
 
@@ -172,7 +176,7 @@ class IpcFile:
             name: ``"chunks"`` or ``"planes"``.
             leaf: Where their pixels are.
             is_kept: From `find_buffers`.
-            keeps: Whether what is decompressed is to be found here the next time.
+            asked: Record batches that are read for some of their rows; None where all rows are.
         """
         header = self._headers[number]
         if header.codec is None:
@@ -193,12 +197,20 @@ class IpcFile:
             stored, codec = self._buffer_of(header, leaf.buffer), header.codec
             is_local = self._location.is_local
             buffer = StoredBuffer(stored, codec)
+            is_small = buffer.num_bytes * len(self._headers) <= KeptBlocks.max_bytes
+            is_part = asked is not None and is_local and not is_small
+            frame = buffer.find_frame() if is_part else None
+            keeps = asked is not None and frame is None and self._can_keep(asked)
             # What is not kept is forgotten by each buffer, so that the next one finds its memory free.
-            first = buffer.first if keeps else partial(_first_of, stored, codec, is_local)
+            first = (
+                buffer.first if keeps else partial(decompress_first, stored, codec, is_local)
+            )
             # Not by a method, through which what is kept would keep its owner.
-            batch = leaf.of_buffer(lists, buffer.num_bytes, first, partial(_reading, self.path))
-            if keeps and batch is not None:
-                self._decompressed.put(key, batch, buffer.num_bytes)
+            reading = partial(_reading, self.path)
+            batch = leaf.of_buffer(lists, buffer.num_bytes, first, reading, frame)
+            if batch is not None and (keeps or frame is not None):
+                kept_bytes = buffer.num_bytes if frame is None else frame.nbytes
+                self._decompressed.put(key, batch, kept_bytes)
         return batch
 
     def reading_apart(self) -> ReadPixels | None:
@@ -214,16 +226,6 @@ class IpcFile:
         file = pa.OSFile(self.path)
         check_unchanged(self.path, self._read_fingerprint(), self.fingerprint)
         return partial(read_view, self.path, file, range(start, start + mapped.size()))
-
-    def is_worth_keeping(self, numbers: Sequence[int]) -> bool:
-        """Return whether record batches can be kept together, so that one may be found again.
-
-        Args:
-            numbers: Of the record batches.
-        """
-        return (
-            sum(self._headers[number].body_bytes for number in numbers) <= KeptBlocks.max_bytes
-        )
 
     def read_batch(
         self, number: int, column: str, is_kept: IsKept | None
@@ -262,6 +264,11 @@ class IpcFile:
                 f"{column!r}, but the file holds fewer."
             )
         return dict(zip(images.type.names, fields, strict=True))
+
+    def _can_keep(self, numbers: Sequence[int]) -> bool:
+        """Return whether record batches can be kept together, so that one may be found again."""
+        num_bytes = sum(self._headers[number].body_bytes for number in numbers)
+        return num_bytes <= KeptBlocks.max_bytes
 
     def _kept(self, key: tuple[str, ...], make: Callable[[], T]) -> T:
         """Return views of a mapped file, which are made once for as many as are looked at."""
@@ -370,17 +377,6 @@ class IpcFile:
 
 def _reading(path: str) -> AbstractContextManager[None]:
     return naming(path, "an Arrow IPC file", ValueError, KeyError, HeaderError)
-
-
-def _first_of(
-    stored: npt.NDArray[np.uint8], codec: str, is_mapped: bool, num_bytes: int
-) -> npt.NDArray[np.uint8]:
-    """Return the first bytes of a compressed buffer, which nobody else has."""
-    first = StoredBuffer(stored, codec).first(num_bytes)
-    if is_mapped:
-        start = stored.ctypes.data
-        let_go_of_pages(range(start, start + len(stored)), stored)
-    return first
 
 
 def _read_footer(file: pa.NativeFile, path: str) -> bytes:

@@ -14,8 +14,9 @@ from fastloader.sources._arrow_buffers import (
     numpy_dtype,
     without_items,
 )
+from fastloader.sources._lz4_frame import Lz4Frame
 from fastloader.sources._ome_arrow_layout import PIXELS
-from fastloader.sources._pixels_apart import LoadPixels
+from fastloader.sources._pixels_apart import LoadPart, LoadPixels
 
 __all__ = ["ApartBatch", "PixelLeaf", "find_pixel_leaf"]
 
@@ -37,6 +38,8 @@ class ApartBatch:
     """Whether no list leaves items out, so that others can follow."""
     load: LoadPixels
     """Gets the pixels."""
+    load_part: LoadPart | None = None
+    """Gets some of them without those before them, if that can be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +81,7 @@ class PixelLeaf:
         stored_bytes: int,
         first: Callable[[int], npt.NDArray[np.uint8]],
         reading: Callable[[], AbstractContextManager[None]],
+        frame: Lz4Frame | None,
     ) -> ApartBatch | None:
         """Take chunks or planes whose pixels are still compressed.
 
@@ -86,6 +90,7 @@ class PixelLeaf:
             stored_bytes: Length of that buffer when decompressed, as the file says.
             first: Returns so many of its first bytes.
             reading: Names the file in errors.
+            frame: The same bytes, if parts of them can be read.
 
         Returns:
             None if some pixels are null, or the buffer has not the length of its pixels.
@@ -94,15 +99,23 @@ class PixelLeaf:
         if hasattr(pixels, "values") and pixels.values.null_count:
             return None
 
+        size = self.dtype.itemsize
+
         def load(num_items: int) -> npt.NDArray[np.generic]:
             with reading():
-                return first(num_items * self.dtype.itemsize).view(self.dtype)
+                return first(num_items * size).view(self.dtype)
 
-        batch = self._batch(lists, load)
+        def load_part(start: int, stop: int) -> npt.NDArray[np.generic] | None:
+            part = None if frame is None else frame.part(start * size, stop * size)
+            return None if part is None else part.view(self.dtype)
+
+        batch = self._batch(lists, load, None if frame is None else load_part)
         most_bytes = 2 * batch.num_bytes + _SPARE_BYTES
         return batch if batch.num_bytes <= stored_bytes <= most_bytes else None
 
-    def _batch(self, lists: pa.Array, load: LoadPixels) -> ApartBatch:
+    def _batch(
+        self, lists: pa.Array, load: LoadPixels, load_part: LoadPart | None = None
+    ) -> ApartBatch:
         lists.validate(full=True)  # offsets of a damaged file could point anywhere
         of_pixels = lists.values.field(self.field)
         num_items = len(of_pixels.values)
@@ -112,6 +125,7 @@ class PixelLeaf:
             num_items * self.dtype.itemsize,
             _has_no_gaps(lists) and _has_no_gaps(of_pixels),
             load,
+            load_part,
         )
 
 

@@ -12,15 +12,22 @@ import pyarrow as pa
 from fastloader.shm import ArrayWriter
 from fastloader.sources._protocol import WritePixels
 
-__all__ = ["ApartPixels", "LoadPixels", "PieceRows", "ReadPixels"]
+__all__ = ["ApartPixels", "LoadPart", "LoadPixels", "PieceRows", "ReadPixels"]
 
 Integers: TypeAlias = npt.NDArray[np.int64]
 LoadPixels: TypeAlias = Callable[[int], npt.NDArray[Any]]
 """Returns so many of the first pixels of a record batch, or more: numbers of its lists, or bytes."""
 
+LoadPart: TypeAlias = Callable[[int, int], npt.NDArray[Any] | None]
+"""Returns pixels of a record batch from one on to before another, alone; None if that cannot be."""
+
 ReadPixels: TypeAlias = Callable[[npt.NDArray[Any], npt.NDArray[Any]], None]
 """Fills the second array with what the first holds, pages of a mapped file that nobody looks at."""
 
+_GAP_ITEMS = 128 << 10
+"""Between slices: sooner loaded than another part is begun."""
+_WHOLE_SHARE = 0.75
+"""Of a record batch: more of it takes less time as a whole."""
 _STEP_BYTES = 1 << 20
 """Read from a file at once: memory that was just taken is still in the processor's cache."""
 
@@ -36,6 +43,7 @@ class ApartPixels:
         num_items: Sequence[int],
         loads: Sequence[LoadPixels],
         read: ReadPixels | None = None,
+        parts: Sequence[LoadPart | None] = (),
     ) -> None:
         """Take how to get at them.
 
@@ -43,14 +51,18 @@ class ApartPixels:
             num_items: Numbers or bytes of each record batch.
             loads: Get them, one function for each batch.
             read: Reads what they get; None where it is in memory.
+            parts: Get what is needed without what is before it, one for each batch that has such.
         """
         self.starts = np.array(list(accumulate(num_items, initial=0))[:-1], np.int64)
         """First item of each record batch: no slice may reach over one."""
         self._num_items = np.array(num_items, np.int64)
         self._needed = np.zeros(len(num_items), np.int64)
+        self._slices: list[tuple[Integers, Integers]] = []
         self._loads = loads
+        self._parts = list(parts) or [None] * len(loads)
         self._read = read
         self._number = -1
+        self._first = 0
         self._values: npt.NDArray[Any] | None = None
         self._pool: Executor | None = None
         self._ahead: dict[int, Future[npt.NDArray[Any]]] = {}
@@ -59,12 +71,15 @@ class ApartPixels:
     def need(self, start: Integers, stop: Integers) -> None:
         """Tell which slices will be taken: what comes after them need not be decompressed.
 
+        Nor need what is before and between them, where parts can be got.
+
         Args:
             start: First item of each.
             stop: Item after the last of each.
         """
         number = np.searchsorted(self.starts, start, "right") - 1
         np.maximum.at(self._needed, number, stop - self.starts[number])
+        self._slices.append((start, stop))
 
     def load_ahead(self, pool: Executor, num_ahead: int) -> None:
         """Load record batches in threads, in order, from when the first is asked for.
@@ -128,23 +143,44 @@ class ApartPixels:
 
     def _find(self, items: slice) -> npt.NDArray[Any]:
         number = int(np.searchsorted(self.starts, items.start, "right")) - 1
-        first = int(self.starts[number])
+        start, stop = items.start - self.starts[number], items.stop - self.starts[number]
         if (
             number != self._number
             or self._values is None
-            or len(self._values) < items.stop - first
+            or not self._first <= start <= stop <= self._first + len(self._values)
         ):
             self.close()  # so that two are never held
-            self._values = self._load(number, items.stop - first)
+            self._first, self._values = self._load(number, items)
             self._number = number
-        return self._values[items.start - first : items.stop - first]
+        return self._values[start - self._first : stop - self._first]
 
-    def _load(self, number: int, num_items: int) -> npt.NDArray[Any]:
+    def _load(self, number: int, items: slice) -> tuple[int, npt.NDArray[Any]]:
+        """Return some items of a record batch, and the number of the first of them in it."""
         future = self._ahead.pop(number, None)
         self._submit(number)
         if future is not None:
-            return future.result()
-        return self._loads[number](max(num_items, int(self._needed[number])))
+            return 0, future.result()
+        first = int(self.starts[number])
+        load_part, num_items = self._parts[number], int(self._num_items[number])
+        if load_part is not None:
+            start, stop = items.start - first, min(self._stop(items) - first, num_items)
+            is_part = stop - start < _WHOLE_SHARE * num_items
+            part = load_part(start, stop) if is_part else None
+            if part is not None:
+                return start, part
+        needed = max(items.stop - first, int(self._needed[number]))
+        return 0, self._loads[number](needed)
+
+    def _stop(self, items: slice) -> int:
+        """Return where the last slice stops that is to be loaded together with one."""
+        starts, stops = (np.concatenate(edges) for edges in zip(*self._slices, strict=True))
+        is_after = starts >= items.start
+        starts, stops = starts[is_after], stops[is_after]
+        order = starts.argsort()
+        starts, stops = starts[order], np.maximum.accumulate(stops[order])
+        gaps = (starts[1:] > stops[:-1] + _GAP_ITEMS).nonzero()[0]
+        last = stops[gaps[0] if len(gaps) else -1 :][:1]
+        return int(max(items.stop, *last.tolist()))
 
     def _submit(self, number: int) -> None:
         """Let those batches be loaded that come next after one, and let go of others."""
@@ -155,6 +191,7 @@ class ApartPixels:
             after: self._ahead.get(after)
             or self._pool.submit(self._loads[after], int(self._num_items[after]))
             for after in range(number + 1, last + 1)
+            if self._parts[after] is None
         }
 
 

@@ -7,8 +7,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from fastloader.shm import ProcessLock
+from fastloader.sources._lz4_frame import Lz4Frame
+from fastloader.sources._mapped_pages import let_go_of_pages
 
-__all__ = ["StoredBuffer"]
+__all__ = ["StoredBuffer", "decompress_first"]
 
 _STREAM_SHARE = 0.75
 """Up to this share of a buffer, a stream of it takes less time than all of it as a whole."""
@@ -60,6 +62,11 @@ class StoredBuffer:
                     ) from error
             return self._content[:num_bytes]
 
+    def find_frame(self) -> Lz4Frame | None:
+        """Return what reads any part alone, if that can be."""
+        is_packed = self._codec == "lz4" and self._content is not self._stored
+        return Lz4Frame.find(self._stored, self.num_bytes) if is_packed else None
+
     def _decompress(self, num_bytes: int) -> None:
         if self._stream is None and num_bytes > _STREAM_SHARE * self.num_bytes:
             codec = pa.Codec(self._codec)
@@ -77,3 +84,22 @@ class StoredBuffer:
                     f"a buffer ends after {self._num_known} of {self.num_bytes} bytes"
                 )
             self._num_known += count
+
+
+def decompress_first(stored: Bytes, codec: str, is_mapped: bool, num_bytes: int) -> Bytes:
+    """Return the first bytes of a compressed buffer, which nobody else has.
+
+    Args:
+        stored: As it lies in a record batch that is compressed.
+        codec: What by.
+        is_mapped: Whether that is in pages of a file, to be let go of.
+        num_bytes: How many, at most as many as there are.
+
+    Raises:
+        OSError: If they are damaged, or the file states more than there is memory for.
+    """
+    first = StoredBuffer(stored, codec).first(num_bytes)
+    if is_mapped:
+        start = stored.ctypes.data
+        let_go_of_pages(range(start, start + len(stored)), stored)
+    return first
