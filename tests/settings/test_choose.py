@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from fastloader.machine._machine import Machine
 from fastloader.settings._choice import choose_settings
-from fastloader.settings._choose import choose_most_workers, choose_spare_workers
+from fastloader.settings._choose_workers import choose_most_workers, choose_spare_workers
 from fastloader.settings._inputs import DatasetTraits, GivenOptions
 
 GB = 1 << 30

@@ -4,17 +4,16 @@ from functools import cached_property
 from typing import Any
 
 from fastloader.machine._machine import Machine
-from fastloader.settings._choose import (
-    check_given,
+from fastloader.settings._choose import choose_options
+from fastloader.settings._choose_workers import (
     choose_most_workers,
     choose_num_workers,
-    choose_options,
     choose_spare_workers,
     choose_start_method,
     explain_growth,
     may_be_placed,
-    worker_options,
 )
+from fastloader.settings._given import check_given, worker_options
 from fastloader.settings._inputs import DatasetTraits, GivenOptions
 from fastloader.settings._settings import LoaderSettings
 

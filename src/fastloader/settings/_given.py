@@ -12,6 +12,7 @@ import torch
 from fastloader.errors import SettingsError
 from fastloader.machine._environment import PROCESS_ENVIRONMENT
 from fastloader.machine._machine import Machine
+from fastloader.settings._inputs import GivenOptions
 from fastloader.settings._settings import LoaderSettings
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "as_size",
     "check_callable",
     "check_callables",
+    "check_given",
     "check_seconds",
     "check_seed",
     "check_words",
@@ -26,6 +28,7 @@ __all__ = [
     "start_method_of",
     "warn_of_ignored",
     "warn_of_many_workers",
+    "worker_options",
 ]
 
 
@@ -121,6 +124,44 @@ def check_words(**values: object) -> None:
         if value not in _WORDS[name]:
             expected = " or ".join(map(repr, _WORDS[name]))
             raise SettingsError(f"{name} should be {expected}, but got {value!r}.")
+
+
+def check_given(given: GivenOptions) -> None:
+    """Refuse values that cannot work.
+
+    Raises:
+        SettingsError: If there are any.
+    """
+    for name in ("num_workers", "timeout"):
+        value = getattr(given, name)
+        if value != "auto" and not (isinstance(value, int | float) and value >= 0):
+            raise SettingsError(f"{name} option should be non-negative, but got {value!r}.")
+    prefetch_factor = given.prefetch_factor
+    if prefetch_factor not in {"auto", None} and prefetch_factor < 1:  # type: ignore[operator]
+        raise SettingsError(
+            "prefetch_factor option should be non-negative and at least 1, because workers "
+            f"only load what is asked for ahead, but got {prefetch_factor}."
+        )
+    context = given.multiprocessing_context
+    if given.num_workers == 0 and context not in {"auto", None}:
+        raise SettingsError(
+            "multiprocessing_context can only be used with multi-process loading "
+            f"(num_workers > 0), but got num_workers=0: leave {context!r} out, or set "
+            "num_workers to 1 or more."
+        )
+
+
+def worker_options(given: GivenOptions) -> tuple[str, ...]:
+    """Name the options given that only matter with workers."""
+    candidates = {
+        "prefetch_factor": given.prefetch_factor not in {"auto", None},
+        "persistent_workers": given.persistent_workers not in {"auto", False},
+        "timeout": given.timeout > 0,
+        "multiprocessing_context": given.multiprocessing_context not in {"auto", None},
+    }
+    return tuple(
+        f"{name}={getattr(given, name)!r}" for name, is_given in candidates.items() if is_given
+    )
 
 
 def read_override() -> int | None:

@@ -1,6 +1,6 @@
 """What settings are chosen from, beside the machine: the dataset, and what the caller gave."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fastloader.settings._settings import Auto, LoaderSettings, Transport, Workers
 
@@ -56,3 +56,22 @@ class GivenOptions(NamedTuple):
     """Whether there is one, which may count on numbers of workers below `num_workers`."""
     suggested: LoaderSettings | str | None = None
     """What to take for options left open, or why there is nothing though it was asked for."""
+
+    @property
+    def measured(self) -> LoaderSettings | None:
+        """What is to be taken for options left open, if anything."""
+        return self.suggested if isinstance(self.suggested, LoaderSettings) else None
+
+    @property
+    def leaves_number_open(self) -> bool:
+        """Whether neither the caller nor the environment says how many workers there are."""
+        return self.num_workers == "auto" and self.num_workers_override is None
+
+    def suggestion(self, name: str) -> tuple[Any, str] | None:
+        """Return what is to be taken for an option left open, and why; None if nothing is.
+
+        Args:
+            name: Of the option.
+        """
+        measured = self.measured
+        return None if measured is None else (getattr(measured, name), measured.reasons[name])
