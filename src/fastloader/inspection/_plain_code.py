@@ -1,14 +1,10 @@
 """Whether reading samples of a dataset can leave nothing behind in the process: read off its code."""
 
 import builtins
-import dis
-import inspect
 import math
-from collections.abc import Iterator
-from functools import lru_cache
 from operator import attrgetter
-from types import CodeType, FunctionType, GetSetDescriptorType, ModuleType, NoneType
-from typing import Any, NamedTuple
+from types import FunctionType, GetSetDescriptorType, ModuleType, NoneType
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,6 +15,7 @@ from fastloader._torch_internals import (
     default_collate_fn_map,
     draws_on_cpu_by_default,
 )
+from fastloader.inspection._code_lookups import ATTRIBUTES, NotPlainError, lookups, require
 
 __all__ = ["has_plain_collate", "is_plain", "is_plain_stream"]
 
@@ -35,24 +32,8 @@ _MODULES = (torch, np, math)
 _CALLABLES = {
     id(one)
     for one in (
-        *(
-            abs,
-            bool,
-            complex,
-            dict,
-            divmod,
-            enumerate,
-            float,
-            int,
-            iter,
-            len,
-            list,
-            max,
-            min,
-            pow,
-            range,
-        ),
-        *(reversed, round, set, slice, sorted, str, sum, tuple, zip),
+        *(abs, bool, complex, dict, divmod, enumerate, float, int, iter, len, list, max, min),
+        *(pow, range, reversed, round, set, slice, sorted, str, sum, tuple, zip),
         *(torch.arange, torch.as_tensor, torch.cat, torch.eye, torch.from_numpy, torch.full),
         *(torch.linspace, torch.ones, torch.stack, torch.tensor, torch.zeros),
         *(np.arange, np.array, np.asarray, np.eye, np.full, np.ones),
@@ -63,54 +44,7 @@ _CALLABLES = {
 """What makes new values and does nothing else, whatever plain values it gets. Those of NumPy that write
 to one of their arguments are not among them."""
 
-_KEYWORDS = frozenset({"axis", "dim", "dtype", "fill_value", "key", "shape", "size", "strict"})
-"""Of calls; unlike ``out``, which is written to, or ``device``."""
-
-_ATTRIBUTES = frozenset({
-    *("T", "dtype", "imag", "ndim", "real", "shape", "start", "step", "stop"),
-    *("astype", "bool", "byte", "clone", "contiguous", "copy", "double", "endswith", "flatten"),
-    *("float", "get", "half", "int", "item", "items", "join", "keys", "long", "lower", "numpy"),
-    *("permute", "reshape", "size", "split", "startswith", "strip", "tolist", "transpose"),
-    *("unsqueeze", "upper", "values", "view"),
-})
-"""Attributes and methods that change nothing, of whichever plain value they are."""
-
-_UNUSUAL = (
-    inspect.CO_VARARGS | inspect.CO_VARKEYWORDS | inspect.CO_GENERATOR | inspect.CO_COROUTINE
-)
-"""Flags of code that is not a simple function."""
-
-_HARMLESS = frozenset({
-    *("BINARY_OP", "BINARY_SLICE", "BINARY_SUBSCR", "BUILD_CONST_KEY_MAP", "BUILD_LIST"),
-    *("BUILD_MAP", "BUILD_SET", "BUILD_SLICE", "BUILD_STRING", "BUILD_TUPLE", "CALL"),
-    *("CALL_KW", "COMPARE_OP", "CONTAINS_OP", "CONVERT_VALUE", "COPY", "DICT_UPDATE"),
-    *("END_FOR", "FORMAT_SIMPLE", "FORMAT_VALUE", "FOR_ITER", "GET_ITER", "GET_LEN"),
-    *("IS_OP", "JUMP_BACKWARD", "JUMP_FORWARD", "JUMP_IF_FALSE_OR_POP"),
-    *("JUMP_IF_TRUE_OR_POP", "KW_NAMES", "LIST_EXTEND", "LIST_TO_TUPLE"),
-    *("LOAD_ASSERTION_ERROR", "LOAD_CONST", "LOAD_FAST", "LOAD_FAST_BORROW"),
-    *("LOAD_FAST_BORROW_LOAD_FAST_BORROW", "LOAD_FAST_CHECK", "LOAD_FAST_LOAD_FAST"),
-    *("LOAD_SMALL_INT", "NOP", "NOT_TAKEN", "POP_ITER", "POP_JUMP_BACKWARD_IF_FALSE"),
-    *("POP_JUMP_BACKWARD_IF_NONE", "POP_JUMP_BACKWARD_IF_NOT_NONE"),
-    *("POP_JUMP_BACKWARD_IF_TRUE", "POP_JUMP_FORWARD_IF_FALSE", "POP_JUMP_FORWARD_IF_NONE"),
-    *("POP_JUMP_FORWARD_IF_NOT_NONE", "POP_JUMP_FORWARD_IF_TRUE", "POP_JUMP_IF_FALSE"),
-    *("POP_JUMP_IF_NONE", "POP_JUMP_IF_NOT_NONE", "POP_JUMP_IF_TRUE", "POP_TOP", "PRECALL"),
-    *("PUSH_NULL", "RAISE_VARARGS", "RESUME", "RETURN_CONST", "RETURN_VALUE", "SET_UPDATE"),
-    *("STORE_FAST", "STORE_FAST_LOAD_FAST", "STORE_FAST_STORE_FAST", "SWAP", "TO_BOOL"),
-    *("UNARY_INVERT", "UNARY_NEGATIVE", "UNARY_NOT", "UNARY_POSITIVE", "UNPACK_EX"),
-    *("UNPACK_SEQUENCE",),
-})
-"""Operations that touch nothing but local variables and new values, of any version of Python."""
-
-_HARMLESS_IN_STREAMS = frozenset({
-    *("CLEANUP_THROW", "END_SEND", "GET_YIELD_FROM_ITER", "JUMP_BACKWARD_NO_INTERRUPT"),
-    *("RERAISE", "RETURN_GENERATOR", "SEND", "YIELD_VALUE"),
-})
-"""Operations of a generator alone."""
-
 _MODULES_OF_STREAMS = (torch.utils, torch.utils.data)
-
-_OF_WORKER_INFO = frozenset({"id", "num_workers"})
-"""What a stream that is read whole, here or by one worker, may ask to find its share."""
 
 _PLAIN_LOOKUP = vars(object)["__getattribute__"]
 
@@ -177,18 +111,9 @@ def _is_plain(dataset: Any, method: str, *, is_stream: bool) -> bool:
         return False
     try:
         _Reader(dataset, is_stream=is_stream).read(function, is_method=True)
-    except _NotPlainError:
+    except NotPlainError:
         return False
     return True
-
-
-class _NotPlainError(Exception):
-    """Something is not known to be harmless; never leaves this module."""
-
-
-def _require(is_harmless: bool) -> None:
-    if not is_harmless:
-        raise _NotPlainError
 
 
 class _Method:
@@ -216,20 +141,20 @@ class _Reader:
             is_method: Whether its first argument is the dataset; all others are plain values.
 
         Raises:
-            _NotPlainError: If anything is not known to be harmless.
+            NotPlainError: If anything is not known to be harmless.
         """
         if (id(function), is_method) in self._seen:
             return
         self._seen.add((id(function), is_method))
-        lookups = _lookups(function.__code__, is_method, self._is_stream)
-        if lookups is None:
-            raise _NotPlainError
+        found = lookups(function.__code__, is_method, self._is_stream)
+        if found is None:
+            raise NotPlainError
         for default in (
             *(function.__defaults__ or ()),
             *(function.__kwdefaults__ or {}).values(),
         ):
             self._require_plain(default)
-        for start, attributes in lookups:
+        for start, attributes in found:
             known = self._dataset if start is None else _global(function, start)
             for name in attributes:
                 known = self._attribute(known, name)
@@ -239,11 +164,11 @@ class _Reader:
         if known is self._dataset:
             return self._own(name)
         if isinstance(known, ModuleType):
-            _require(known in self._modules and name in vars(known))
+            require(known in self._modules and name in vars(known))
             return vars(known)[name]
         if known is not _UNKNOWN:
             self._require_plain(known)
-        _require(name in _ATTRIBUTES)
+        require(name in ATTRIBUTES)
         return _UNKNOWN
 
     def _own(self, name: str) -> Any:
@@ -251,9 +176,9 @@ class _Reader:
         of_class = _of_class(type(self._dataset), name)
         own = vars(self._dataset)
         if of_class is _UNKNOWN:
-            _require(name in own)
+            require(name in own)
             return own[name]
-        _require(name not in own)
+        require(name not in own)
         return _Method(of_class) if isinstance(of_class, FunctionType) else of_class
 
     def _use(self, known: Any) -> None:
@@ -265,7 +190,7 @@ class _Reader:
         elif isinstance(known, FunctionType) and id(known) not in _CALLABLES:
             self.read(known, is_method=False)
         elif callable(known):
-            _require(id(known) in _CALLABLES or _is_error(known))
+            require(id(known) in _CALLABLES or _is_error(known))
         else:
             self._require_plain(known)
 
@@ -274,70 +199,18 @@ class _Reader:
         if kind in _SCALARS or (isinstance(value, np.generic) and kind.__module__ == "numpy"):
             return
         if kind is np.ndarray:
-            _require(not value.dtype.hasobject)
+            require(not value.dtype.hasobject)
         elif kind is torch.Tensor:
             is_usual = value.layout is torch.strided and not value.requires_grad
-            _require(is_usual and value.device.type == "cpu")
+            require(is_usual and value.device.type == "cpu")
         else:
-            _require((kind is dict or kind in _CONTAINERS) and depth < _MOST_DEPTH)
+            require((kind is dict or kind in _CONTAINERS) and depth < _MOST_DEPTH)
             self._num_left -= len(value)
-            _require(self._num_left >= 0)
+            require(self._num_left >= 0)
             parts = (*value, *value.values()) if kind is dict else value
             if not _SCALARS.issuperset(map(type, parts)):  # labels are numbers, as a rule
                 for part in parts:
                     self._require_plain(part, depth + 1)
-
-
-class _Lookup(NamedTuple):
-    """What code looks up before it uses it, such as ``self.table.shape`` or ``torch.full``."""
-
-    start: str | None
-    """A global name; None for the dataset."""
-    attributes: tuple[str, ...]
-
-
-@lru_cache(maxsize=256)
-def _lookups(code: CodeType, is_method: bool, is_stream: bool) -> tuple[_Lookup, ...] | None:
-    """Return what code looks up of objects that are known before it runs, in order.
-
-    Args:
-        code: Of a function.
-        is_method: Whether its first argument is the dataset.
-        is_stream: Whether it may be a generator.
-
-    Returns:
-        All that is left to judge; None if the code is harmful whatever it looks up.
-    """
-    try:
-        return tuple(_read_lookups(code, is_method, is_stream))
-    except _NotPlainError:
-        return None
-
-
-def _read_lookups(code: CodeType, is_method: bool, is_stream: bool) -> Iterator[_Lookup]:
-    unusual = _UNUSUAL & ~inspect.CO_GENERATOR if is_stream else _UNUSUAL
-    attributes = _ATTRIBUTES | _OF_WORKER_INFO if is_stream else _ATTRIBUTES
-    _require(not code.co_flags & unusual and not code.co_freevars and not code.co_cellvars)
-    owner = code.co_varnames[0] if is_method and code.co_argcount else None
-    lookup: _Lookup | None = None
-    before: Any = None
-    for step in dis.get_instructions(code):
-        is_attribute = step.opname in {"LOAD_ATTR", "LOAD_METHOD"}
-        if is_attribute and lookup is not None and not step.is_jump_target:
-            lookup = _Lookup(lookup.start, (*lookup.attributes, step.argval))
-            continue
-        if lookup is not None:
-            yield lookup
-            lookup = None
-        if is_attribute:
-            _require(step.argval in attributes)
-        elif step.opname == "LOAD_GLOBAL":
-            lookup = _Lookup(step.argval, ())
-        elif not is_stream or not _is_of_generator(step):
-            _require_harmless(step, code.co_consts, before)
-            if owner is not None and _loads(step, owner):
-                lookup = _Lookup(None, ())
-        before = step.argval
 
 
 def _of_class(kind: type, name: str) -> Any:
@@ -352,7 +225,7 @@ def _global(function: FunctionType, name: str) -> Any:
     names = function.__globals__
     if name not in names:  # the function's own, which may be others than Python's
         names = _builtins_of(function)
-    _require(name in names)
+    require(name in names)
     return names[name]
 
 
@@ -362,37 +235,3 @@ def _is_error(known: Any) -> bool:
         and issubclass(known, Exception)
         and vars(builtins).get(known.__name__) is known
     )
-
-
-def _require_harmless(step: dis.Instruction, constants: tuple[Any, ...], before: Any) -> None:
-    """Look at a step that loads neither a global nor an attribute.
-
-    Args:
-        step: The step.
-        constants: Of the code.
-        before: Argument of the step before.
-    """
-    _require(step.opname in _HARMLESS)
-    if step.opname == "BINARY_OP":
-        _require(not step.argrepr.endswith("="))  # in place, maybe of what the dataset holds
-    elif step.opname in {"KW_NAMES", "CALL_KW"}:  # before Python 3.13, and since
-        names = constants[step.arg or 0] if step.opname == "KW_NAMES" else before
-        _require(type(names) is tuple and _KEYWORDS.issuperset(names))
-
-
-def _is_of_generator(step: dis.Instruction) -> bool:
-    is_stop = step.opname == "CALL_INTRINSIC_1" and "STOPITERATION" in step.argrepr
-    return is_stop or step.opname in _HARMLESS_IN_STREAMS
-
-
-def _loads(step: dis.Instruction, owner: str) -> bool:
-    """Return whether a step loads the dataset, as the last of what it does."""
-    if "_FAST" not in step.opname:
-        return False
-    names = step.argval if isinstance(step.argval, tuple) else (step.argval,)
-    actions = [word for word in step.opname.split("_") if word in {"LOAD", "STORE"}]
-    for number, (name, action) in enumerate(zip(names, actions, strict=True), start=1):
-        if name == owner:
-            _require(action == "LOAD" and number == len(names))
-            return True
-    return False
