@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fastloader.errors import TuningError
-from fastloader.tuning import _duel, _search
+from fastloader.tuning import _contest, _duel
 from fastloader.tuning._candidate import Candidate
+from fastloader.tuning._contest import Contest
 from fastloader.tuning._duel import Pace
 from fastloader.tuning._limits import Limits
 from fastloader.tuning._search import Search
@@ -72,21 +73,16 @@ class Machine:
                 machine.alive.discard(self)
                 at_work.discard(self)
 
-        monkeypatch.setattr(_search, "Trial", FakeTrial)
+        monkeypatch.setattr(_contest, "Trial", FakeTrial)
 
     def search(self, subject=None, seconds=60.0, plain=PLAIN, automatic=PLAIN, **limits):
         notes = []
         pace = Pace(0.001, time.perf_counter() + seconds)
-        found = Search(
-            subject or Subject(),
-            None,
-            Limits(**{**LIMITS, **limits}),
-            pace,
-            pace,
-            lambda: notes.append(1),
-        )
+        subject = subject or Subject()
+        limits = Limits(**{**LIMITS, **limits})
+        found = Contest(subject, None, limits, pace, pace, lambda: notes.append(1))
         found.begin(plain, len)
-        found.run(automatic)
+        Search(found, subject.fixed, limits).run(automatic)
         found.close()
         assert not self.at_work
         assert len(notes) == len(found.rows)
@@ -98,8 +94,8 @@ def machine(monkeypatch):
     return lambda rate: Machine(rate, monkeypatch)
 
 
-def labels(search):
-    return [row.candidate.label() for row in search.rows]
+def labels(found):
+    return [row.candidate.label() for row in found.rows]
 
 
 def test_workers_are_doubled_as_long_as_that_gains(machine):
@@ -278,7 +274,7 @@ def test_what_fails_in_the_last_comparison_leaves_the_best_so_far(machine, monke
     def fail(*_):
         raise TuningError("a worker ended")
 
-    monkeypatch.setattr(_search, "play_final", fail)
+    monkeypatch.setattr(_contest, "play_final", fail)
 
     found = machine(lambda c: 10.0 * max(1, min(c.num_workers, 4))).search(max_threads=0)
 
@@ -357,13 +353,14 @@ def test_slow_batches_keep_to_the_budget(monkeypatch, batch_seconds):
         def close(self):
             pass
 
-    monkeypatch.setattr(_search, "Trial", SlowTrial)
+    monkeypatch.setattr(_contest, "Trial", SlowTrial)
     monkeypatch.setattr(_duel, "time", SimpleNamespace(perf_counter=lambda: now[0]))
     pace = Pace(0.25, 30.0)
 
-    found = Search(Subject(), None, Limits(**LIMITS), pace, pace, lambda: None)
+    limits = Limits(**LIMITS)
+    found = Contest(Subject(), None, limits, pace, pace, lambda: None)
     found.begin(PLAIN, len)
-    found.run(PLAIN)
+    Search(found, {}, limits).run(PLAIN)
     found.close()
 
     assert now[0] <= 30.0

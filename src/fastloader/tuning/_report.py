@@ -5,7 +5,7 @@ from typing import Any
 
 from fastloader.measuring._table import format_table
 from fastloader.settings._settings import LoaderSettings
-from fastloader.tuning._search import Row
+from fastloader.tuning._row import Row
 
 __all__ = ["TuningReport"]
 

@@ -1,135 +1,33 @@
 """From one candidate to a better one, option by option."""
 
-import statistics
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
-from fastloader.errors import TuningError
 from fastloader.settings._settings import Workers
 from fastloader.tuning._candidate import Candidate
-from fastloader.tuning._duel import Duel, Pace, fight
-from fastloader.tuning._final import median_shares, play_final
+from fastloader.tuning._contest import ENOUGH, Contest
 from fastloader.tuning._limits import Limits
-from fastloader.tuning._subject import Subject
-from fastloader.tuning._trial import Step, Trial
 
-__all__ = ["AS_FAST", "Row", "Search"]
+__all__ = ["Search"]
 
-_ENOUGH = 1.05
-"""A gain under this is not told from noise, nor worth another setting, nor gone on from."""
 _WORTH_A_COST = 1.10
 """Gain for which something is given up."""
-_NEAR = 0.85
-"""Share of the best score from which a candidate is compared once more at the end."""
-AS_FAST = 0.97
-"""In the last comparison the one that takes the least memory wins from this share on."""
-_MOST_FINALISTS = 3
-_LARGE_SHARE = 0.1
-"""Of the time that is left, for the measurement of two loaders with one worker."""
-
-
-@dataclass(slots=True)
-class Row:
-    """One candidate that was tried, or would have been."""
-
-    candidate: Candidate
-    rates: list[float] = field(default_factory=list)
-    """Batches per second, each time it was measured."""
-    gain: float | None = None
-    """Its rate over that of the best before it."""
-    score: float = 0.0
-    """Its rate over that of the candidate that the search began with, by all gains between."""
-    share: float | None = None
-    """Its rate over that of the fastest in the last comparison, if it took part."""
-    has_price: bool = False
-    """Whether it gives up something, and so is only taken for a large gain."""
-    outcome: str = ""
-    """What became of it."""
-
-    def gain_over(self, other: "Row") -> float | None:
-        """Return its rate over that of another one, as they were compared in turns.
-
-        Args:
-            other: Of the same search.
-
-        Returns:
-            None if one of them was not measured.
-        """
-        if self.share and other.share:
-            return self.share / other.share
-        return self.score / other.score if self.score and other.score else None
-
-    @property
-    def rate(self) -> float | None:
-        """Median of `rates`."""
-        return statistics.median(self.rates) if self.rates else None
 
 
 class Search:
     """Climbs from the plainest setting, one option after the other.
 
     Args:
-        subject: What is loaded.
-        step: The consumer's work for a batch.
+        contest: Has begun with that setting.
+        fixed: Options that the caller has decided.
         limits: What may be tried.
-        pace: How long it may take.
-        final_pace: The same for the last comparison.
-        note: Called for each candidate that is done with.
-
-    **Processes:** at most two trials are alive at once, three in the last comparison; `close` ends
-    the last one.
     """
 
-    _holder: Trial
-    _best: Row
-
-    def __init__(
-        self,
-        subject: Subject,
-        step: Step | None,
-        limits: Limits,
-        pace: Pace,
-        final_pace: Pace,
-        note: Callable[[], None],
-    ) -> None:
-        self._subject = subject
-        self._step = step
+    def __init__(self, contest: Contest, fixed: Mapping[str, Any], limits: Limits) -> None:
+        self._contest = contest
+        self._fixed = fixed
         self._limits = limits
-        self._pace = pace
-        self._final_pace = final_pace
-        self._note = note
-        self.rows: list[Row] = []
-        self._batch_bytes = 0
-        self._start_seconds: dict[Workers, float] = {}  # of the slowest so far
-
-    @property
-    def best(self) -> Row:
-        """The best so far; set by `begin`."""
-        return self._best
-
-    def begin(self, candidate: Candidate, count_bytes: Callable[[Any], int]) -> None:
-        """Measure the candidate that others are compared with.
-
-        Args:
-            candidate: To begin with.
-            count_bytes: Tells the size of a batch.
-        """
-        trial = self._holder = Trial(self._subject, candidate, self._step)
-        row = self._add(candidate)
-        self._batch_bytes = count_bytes(trial.take_one())
-        num_batches = max(1, candidate.num_workers)
-        while True:
-            measured = trial.measure(num_batches, self._pace.stretch_seconds)
-            if self._pace.is_over or measured.seconds >= self._pace.stretch_seconds / 3:
-                break
-            num_batches *= 3
-        row.rates.append(measured.rate)
-        row.score = 1.0
-        row.outcome = "where the search begins"
-        self._best = row
-        self._note()
 
     def run(self, automatic: Candidate) -> None:
         """Try one option after the other, as long as the budget lasts.
@@ -137,209 +35,83 @@ class Search:
         Args:
             automatic: What a loader chooses by itself; the last to be compared, within the limits.
         """
-        self._climb("processes", self._limits.max_workers)
-        self._climb("threads", self._limits.max_threads)
+        self._climb("processes")
+        self._climb("threads")
         self._deepen()
         for change in self._changes():
-            self._try(*change)
-        limits = self._limits
-        is_thread = automatic.workers == "threads"
-        is_allowed = automatic.num_workers <= (
-            limits.max_threads if is_thread else limits.max_workers
-        )
-        if is_allowed and automatic not in {row.candidate for row in self.rows}:
-            self._try(automatic, _ENOUGH)
-        self._decide()
+            self._contest.compete(*change)
+        is_new = automatic not in {row.candidate for row in self._contest.rows}
+        if is_new and automatic.num_workers <= self._most(automatic.workers):
+            self._contest.compete(automatic, ENOUGH)
+        self._contest.decide()
 
-    def close(self) -> None:
-        """End the workers."""
-        if hasattr(self, "_holder"):
-            self._holder.close()
+    def _most(self, kind: Workers) -> int:
+        return self._limits.max_threads if kind == "threads" else self._limits.max_workers
 
-    def _climb(self, kind: Workers, most: int) -> None:
+    def _climb(self, kind: Workers) -> None:
         """Take more and more workers of a kind, as long as each doubling gains."""
-        fixed, has_files = self._subject.fixed, self._limits.has_memory_files
-        if fixed.get("workers", kind) != kind:
+        if self._fixed.get("workers", kind) != kind:
             return
-        numbers = [fixed["num_workers"]] if "num_workers" in fixed else _doublings(most)
-        if self._is_hurried and len(numbers) > 1:
+        most = self._most(kind)
+        numbers = (
+            [self._fixed["num_workers"]] if "num_workers" in self._fixed else _doublings(most)
+        )
+        if self._contest.is_hurried and len(numbers) > 1:
             del numbers[0]  # one worker seldom gains much, and the time is better spent on more
         previous = 0.0
         for number in numbers:
-            current = self._best.candidate
+            current = self._contest.best.candidate
             # One thread tells little of what threads are worth. They may be fewer than processes,
             # which need some time to send their batches.
             least = max(current.num_workers // 2, min(2, most)) if kind == "threads" else 1
             if number < least:
                 continue
-            candidate = replace(
-                current,
-                num_workers=number,
-                workers=kind,
-                prefetch_factor=fixed.get("prefetch_factor") or current.prefetch_factor or 2,
-                transport=fixed.get("transport", "shared" if has_files else "torch"),
-                in_order=fixed.get("in_order", True),
-            )
+            candidate = self._with_workers(current, kind, number)
             if candidate == current:
                 continue
-            gain = self._try(candidate, _ENOUGH)
+            gain = self._contest.compete(candidate, ENOUGH)
             # Not even if each doubling doubled the rate would they catch up.
-            is_hopeless = gain * most / number < _ENOUGH
-            if is_hopeless or gain < _ENOUGH * previous:
+            is_hopeless = gain * most / number < ENOUGH
+            if is_hopeless or gain < ENOUGH * previous:
                 return
-            previous = 1.0 if self._best.candidate == candidate else gain
+            previous = 1.0 if self._contest.best.candidate == candidate else gain
 
-    @property
-    def _is_hurried(self) -> bool:
-        """Whether batches are so slow that few candidates can be measured."""
-        seconds = self._pace.round_seconds(self._best.rate or 1.0, 1)
-        return seconds > _LARGE_SHARE * self._pace.seconds_left
+    def _with_workers(self, current: Candidate, kind: Workers, number: int) -> Candidate:
+        fixed = self._fixed
+        usual = "shared" if self._limits.has_memory_files else "torch"
+        return replace(
+            current,
+            num_workers=number,
+            workers=kind,
+            prefetch_factor=fixed.get("prefetch_factor") or current.prefetch_factor or 2,
+            transport=fixed.get("transport", usual),
+            in_order=fixed.get("in_order", True),
+        )
 
     def _deepen(self) -> None:
         """Make more batches ahead, as long as each doubling gains."""
-        if "prefetch_factor" in self._subject.fixed:
+        if "prefetch_factor" in self._fixed:
             return
         for number in (4, 8):
-            current = self._best.candidate
+            current = self._contest.best.candidate
             if current.num_workers == 0:
                 return
-            if self._try(replace(current, prefetch_factor=number), _ENOUGH) < _ENOUGH:
+            if self._contest.compete(replace(current, prefetch_factor=number), ENOUGH) < ENOUGH:
                 return
 
     def _changes(self) -> Iterator[tuple[Candidate, float]]:
         """Yield what differs in one option from the best, and the gain that it must have."""
-        fixed, limits = self._subject.fixed, self._limits
-        current = self._best.candidate
+        fixed, limits = self._fixed, self._limits
+        current = self._contest.best.candidate
         has_processes = current.num_workers > 0 and current.workers == "processes"
         if has_processes and limits.has_memory_files and "transport" not in fixed:
             yield replace(current, transport="torch"), _WORTH_A_COST
-        current = self._best.candidate
+        current = self._contest.best.candidate
         if limits.can_pin and "pin_memory" not in fixed:
-            yield replace(current, pin_memory=not current.pin_memory), _ENOUGH
-        current = self._best.candidate
+            yield replace(current, pin_memory=not current.pin_memory), ENOUGH
+        current = self._contest.best.candidate
         if current.num_workers > 1 and current.in_order and "in_order" not in fixed:
             yield replace(current, in_order=False), _WORTH_A_COST
-
-    def _try(self, candidate: Candidate, needed: float) -> float:
-        """Compare a candidate with the best, and put it in its place if it gains enough.
-
-        Returns:
-            Its rate over that of the best; 0 if it could not be measured.
-        """
-        row = self._add(candidate)
-        row.has_price = needed > _ENOUGH
-        row.outcome = self._obstacle(candidate) or ""
-        if not row.outcome:
-            try:
-                with self._trial(candidate) as trial:
-                    self._compare(row, trial, needed)
-            except TuningError as error:  # the best so far still works
-                row.outcome = f"failed: {error.__cause__ or error}".partition("\n")[0]
-        self._note()
-        return row.gain or 0.0
-
-    def _decide(self) -> None:
-        """Compare those that came near the best once more, all in turns."""
-        finalists = self._finalists()
-        most = max(row.candidate.num_workers for row in finalists)
-        rate = self._best.rate or 1.0
-        if len(finalists) == 1 or not self._final_pace.has_round(rate, most, len(finalists)):
-            return
-        with ExitStack() as stack:
-            trials = [self._holder]
-            trials += [stack.enter_context(self._trial(row.candidate)) for row in finalists[1:]]
-            try:
-                measured = play_final(trials, self._best.rate or 1.0, self._final_pace)
-            except TuningError as error:  # what the search has found still holds
-                self._best.outcome = f"the last comparison failed: {error.__cause__ or error}"
-                return
-            shares = median_shares(measured)
-            for row, rates, share in zip(finalists, measured, shares, strict=True):
-                row.rates += rates
-                row.share = share / max(shares)
-                row.outcome = f"{row.share:.2f} of the fastest in the last comparison"
-            equals = [n for n, share in enumerate(shares) if share >= AS_FAST * max(shares)]
-            winner = min(equals, key=lambda n: self._memory_bytes(finalists[n].candidate))
-            if winner:
-                self._holder.close()
-                self._best, self._holder = finalists[winner], trials[winner]
-
-    def _finalists(self) -> list[Row]:
-        """Return the best, and after it those that came near it, as far as memory goes."""
-        best = self._best
-        most = max(row.score for row in self.rows if not row.has_price or row is best)
-        near = [
-            row
-            for row in self.rows
-            if row is not best and not row.has_price and row.score >= _NEAR * most
-        ]
-        finalists, used_bytes = [best], self._memory_bytes(best.candidate)
-        for row in sorted(near, key=lambda row: -row.score):
-            used_bytes += self._memory_bytes(row.candidate)
-            if len(finalists) < _MOST_FINALISTS and used_bytes <= self._limits.memory_bytes:
-                finalists.append(row)
-        return finalists
-
-    def _obstacle(self, candidate: Candidate) -> str | None:
-        rate, num_workers = self._best.rate or 1.0, candidate.num_workers
-        seconds = self._pace.round_seconds(rate, num_workers)
-        if num_workers:
-            seconds += self._start_seconds.get(candidate.workers, 0.0)
-        if seconds > self._pace.seconds_left:
-            return "not tried: the budget is spent"
-        needed = self._memory_bytes(candidate)
-        if needed > self._limits.memory_bytes:
-            return (
-                f"not tried: would take {needed / 2**30:.1f} of "
-                f"{self._limits.memory_bytes / 2**30:.1f} GiB"
-            )
-        return None
-
-    def _memory_bytes(self, candidate: Candidate) -> int:
-        return candidate.memory_bytes(self._batch_bytes, self._subject.pickled_bytes)
-
-    def _compare(self, row: Row, trial: Trial, needed: float) -> None:
-        best, holder = self._best, self._holder
-        together = self._memory_bytes(best.candidate) + self._memory_bytes(row.candidate)
-        is_tight = together > self._limits.memory_bytes
-        duel = fight(holder, trial, best.rate or 1.0, self._pace, is_tight=is_tight)
-        kind = row.candidate.workers
-        self._start_seconds[kind] = max(self._start_seconds.get(kind, 0.0), trial.start_seconds)
-        best.rates += duel.holder_rates
-        row.rates += duel.rates
-        row.gain, row.score = duel.gain, duel.gain * best.score
-        row.outcome = self._judge(row, duel, needed)
-        if row.outcome == _BETTER:
-            self._best = row
-            self._holder = trial
-            holder.close()
-
-    def _judge(self, row: Row, duel: Duel, needed: float) -> str:
-        if duel.gain < needed:
-            return "slower" if duel.gain < 1 / _ENOUGH else "no gain worth it"
-        if len(duel.ratios) < 2:
-            return "no time to be sure"
-        gives_up_order = self._best.candidate.in_order and not row.candidate.in_order
-        if gives_up_order and not self._limits.any_order:
-            return "faster, but batches come in any order: any_order=True takes it"
-        return _BETTER
-
-    @contextmanager
-    def _trial(self, candidate: Candidate) -> Iterator[Trial]:
-        trial = Trial(self._subject, candidate, self._step)
-        try:
-            yield trial
-        finally:
-            if trial is not self._holder:
-                trial.close()
-
-    def _add(self, candidate: Candidate) -> Row:
-        row = Row(candidate)
-        self.rows.append(row)
-        return row
-
-
-_BETTER = "better"
 
 
 def _doublings(most: int) -> list[int]:

@@ -20,10 +20,11 @@ from fastloader.settings._settings import LoaderSettings
 from fastloader.settings._tuned_results import check_folder, result_path, save_result
 from fastloader.testing._compare import num_bytes
 from fastloader.tuning._candidate import SEARCHED, Candidate
+from fastloader.tuning._contest import AS_FAST, Contest
 from fastloader.tuning._duel import Pace
 from fastloader.tuning._limits import find_limits
 from fastloader.tuning._report import TuningReport
-from fastloader.tuning._search import AS_FAST, Search
+from fastloader.tuning._search import Search
 from fastloader.tuning._subject import Subject
 from fastloader.tuning._trial import Step
 
@@ -167,15 +168,17 @@ def measure_settings(
             budget_seconds=budget_seconds,
         )
         bar = stack.enter_context(progress_bar(None, progress, what="Tuning", unit=" settings"))
-        search = Search(subject, step, limits, search_pace, final_pace, lambda: bar.advance(1))
-        stack.callback(search.close)
-        search.begin(_plainest(automatic, subject.fixed), num_bytes)
-        search.run(automatic)
-        settings = _settings_of(subject, search, automatic)
+        contest = Contest(
+            subject, step, limits, search_pace, final_pace, lambda: bar.advance(1)
+        )
+        stack.callback(contest.close)
+        contest.begin(_plainest(automatic, subject.fixed), num_bytes)
+        Search(contest, subject.fixed, limits).run(automatic)
+        settings = _settings_of(subject, contest, automatic)
     report = TuningReport(
         settings=settings,
-        rows=tuple(search.rows),
-        best=search.best,
+        rows=tuple(contest.rows),
+        best=contest.best,
         notes=notes,
         seconds=time.perf_counter() - started,
     )
@@ -219,21 +222,21 @@ def _plainest(automatic: Candidate, fixed: Mapping[str, Any]) -> Candidate:
     )
 
 
-def _settings_of(subject: Subject, search: Search, automatic: Candidate) -> LoaderSettings:
+def _settings_of(subject: Subject, contest: Contest, automatic: Candidate) -> LoaderSettings:
     """Return the settings of the best candidate, with what they gain as the reason."""
-    best = search.best
+    best = contest.best
     settings = subject.settings_of(best.candidate)
-    reason = f"tuned: {_describe_gain(search, automatic)}"
+    reason = f"tuned: {_describe_gain(contest, automatic)}"
     names = [name for name in SEARCHED if name not in subject.fixed]
     return replace(settings, reasons={**settings.reasons, **dict.fromkeys(names, reason)})
 
 
-def _describe_gain(search: Search, automatic: Candidate) -> str:
+def _describe_gain(contest: Contest, automatic: Candidate) -> str:
     """Say how the best candidate compares with what a loader chooses by itself."""
-    best = search.best
+    best = contest.best
     if best.candidate == automatic:
         return "nothing was faster than the automatic settings"
-    rival = {row.candidate: row for row in search.rows}.get(automatic)
+    rival = {row.candidate: row for row in contest.rows}.get(automatic)
     gain = None if rival is None else best.gain_over(rival)
     if gain is None:
         return "the fastest of those that were measured"
