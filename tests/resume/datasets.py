@@ -1,5 +1,7 @@
 """Datasets and samplers at top level, so that workers find them."""
 
+import random
+
 import torch
 from torch.utils.data import Dataset, IterableDataset, Sampler, get_worker_info
 
@@ -171,6 +173,7 @@ class Countdown(Sampler):
     def __init__(self, length):
         self.length = length
         self.left = length
+        self.last = random.SystemRandom().randrange(length)
 
     def __len__(self):
         return self.length
@@ -178,14 +181,14 @@ class Countdown(Sampler):
     def __iter__(self):
         while self.left:
             self.left -= 1
-            yield self.left
+            yield (self.last + self.left) % self.length
         self.left = self.length
 
     def state_dict(self):
-        return {"left": self.left}
+        return {"left": self.left, "last": self.last}
 
     def load_state_dict(self, state):
-        self.left = state["left"]
+        self.left, self.last = state["left"], state["last"]
 
 
 class Pairs(Sampler):

@@ -172,7 +172,7 @@ def _position_at(
         order.start,
         num_batches=num_batches,
         done=frozenset() if point is None else point.done,
-        sampler_state=None if point is None else point.sampler_state,
+        sampler_state=order.sampler_state,
         is_over=point is not None and point.is_over,
         origin=beginning.origin,
     )

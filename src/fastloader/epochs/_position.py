@@ -78,7 +78,7 @@ class MapPosition(EpochPosition):
         start: What its order was drawn from.
         num_batches: Batches that are done at the beginning.
         done: Numbers of batches beyond these that are done too.
-        sampler_state: Of a sampler with a ``state_dict``.
+        sampler_state: Of a sampler with a ``state_dict``, pickled.
         is_over: Whether nothing of the order is left, and the state of the sampler is that before the next.
         origin: Where batches are counted from.
     """
@@ -90,17 +90,14 @@ class MapPosition(EpochPosition):
         *,
         num_batches: int = 0,
         done: frozenset[int] = frozenset(),
-        sampler_state: Any = None,
+        sampler_state: bytes | None = None,
         is_over: bool = False,
         origin: Origin = Origin(),
     ) -> None:
         super().__init__(epoch, start, num_batches=num_batches)
         self.is_over = is_over
         self.origin = origin
-        state = None
-        if sampler_state is not None:
-            state = pickle.dumps(sampler_state, pickle.HIGHEST_PROTOCOL)
-        self._last = Delivery(num_batches - 1, None, 0, False, state, None)
+        self._last = Delivery(num_batches - 1, None, 0, False, sampler_state, None)
         self._beyond: dict[int, Delivery] = {}
         if done:
             self._beyond = {number: self._last._replace(number=number) for number in done}

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from fastloader.sampling._compact import CutBatches, IndexArray, IndexList
 from fastloader.typing import Stateful
 
-__all__ = ["Drawn", "DrawnBatches", "Stretch", "Uncut"]
+__all__ = ["Drawn", "DrawnBatches", "Stretch", "Uncut", "pickled_state"]
 
 logger = logging.getLogger("fastloader")
 
@@ -105,7 +105,7 @@ class DrawnBatches:
         indices: Of one batch after the other.
         first_number: Of the first batch.
         done: Numbers of batches that are left out.
-        sampler: Whose state goes with each batch, if it has one.
+        sampler: Whose state goes with each batch.
     """
 
     def __init__(
@@ -114,15 +114,14 @@ class DrawnBatches:
         *,
         first_number: int = 0,
         done: frozenset[int] = frozenset(),
-        sampler: Any = None,
+        sampler: Stateful | None = None,
     ) -> None:
         self._indices = indices
         # Where batches are cut from arrays: to wrap each, and to unwrap it here, takes longer than to cut it.
         self._next_array = indices.next_array if isinstance(indices, CutBatches) else None
         self._number = first_number
         self._done = done
-        is_stateful = hasattr(sampler, "state_dict") and isinstance(sampler, Stateful)
-        self._sampler = sampler if is_stateful else None
+        self._sampler = sampler
         self.is_ended = False
         """Whether the sampler has been asked for more than it has."""
         self.final_state: bytes | None = None
@@ -197,17 +196,24 @@ class DrawnBatches:
         return uncut
 
     def _state(self) -> bytes | None:
-        # Not kept as it is: samplers may give away what they go on to change.
         if self._sampler is None:
             return None
-        try:
-            return pickle.dumps(self._sampler.state_dict(), pickle.HIGHEST_PROTOCOL)
-        except (pickle.PicklingError, TypeError, AttributeError) as error:
-            logger.warning(
-                "The state_dict of %s cannot be pickled (%s), so its order is to be drawn again "
-                "when this epoch is resumed.",
-                type(self._sampler).__name__,
-                error,
-            )
+        state = pickled_state(self._sampler)
+        if state is None:
             self._sampler = None
-            return None
+        return state
+
+
+def pickled_state(sampler: Stateful) -> bytes | None:
+    """Return the state of a sampler as it is now; None, with a warning, if it cannot be pickled."""
+    # Not kept as it is: samplers may give away what they go on to change.
+    try:
+        return pickle.dumps(sampler.state_dict(), pickle.HIGHEST_PROTOCOL)
+    except (pickle.PicklingError, TypeError, AttributeError) as error:
+        logger.warning(
+            "The state_dict of %s cannot be pickled (%s), so its order is to be drawn again "
+            "when this epoch is resumed.",
+            type(sampler).__name__,
+            error,
+        )
+        return None

@@ -1,5 +1,6 @@
 """The order of one epoch and the seed of its draws, as torch would draw both."""
 
+import pickle
 from collections.abc import Iterable, Iterator, KeysView, ValuesView
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,7 +23,7 @@ from fastloader.errors import EmptyEpochError
 from fastloader.inspection._lengths import length_if_known
 from fastloader.sampling._base_seed import PeekedSeed, draw_seed, draws_on_cpu, peek_seed
 from fastloader.sampling._compact import compact_sampler
-from fastloader.sampling._drawn import DrawnBatches
+from fastloader.sampling._drawn import DrawnBatches, pickled_state
 from fastloader.sampling._epoch_sampler import has_chunks
 from fastloader.sampling._permutations import Permutations
 from fastloader.sampling._random_states import (
@@ -95,6 +96,8 @@ class EpochOrder(NamedTuple):
 
     start: OrderStart
     batches: DrawnBatches
+    sampler_state: bytes | None
+    """The pickled state of a sampler with a ``state_dict`` before it was asked."""
 
 
 def begin_epoch(
@@ -126,9 +129,19 @@ def begin_epoch(
     """
     decider = order_decider(sampler, batch_sampler)
     num_skipped = 0 if point is None else point.num_skipped
-    if point is not None and point.sampler_state is not None and isinstance(decider, Stateful):
-        decider.load_state_dict(point.sampler_state)
-        num_skipped = 0
+    stateful = None
+    if hasattr(decider, "state_dict") and isinstance(decider, Stateful):
+        stateful = decider
+    state = None
+    if point is not None and point.sampler_state is not None:
+        state = pickle.dumps(point.sampler_state, pickle.HIGHEST_PROTOCOL)
+        if stateful is not None:
+            stateful.load_state_dict(point.sampler_state)
+            num_skipped = 0
+    elif point is None and stateful is not None:
+        state = pickled_state(stateful)
+        if state is None:
+            stateful = None
     read = sampler if batch_sampler is None else batch_sampler
     compact: Iterable[Any] = ()
     if point is None or not point.is_over:
@@ -149,11 +162,11 @@ def begin_epoch(
                 indices = nexts(indices)
                 indices = chain(list(islice(indices, 1)), indices)
     if point is None:
-        return EpochOrder(start, DrawnBatches(indices, sampler=decider))
+        return EpochOrder(start, DrawnBatches(indices, sampler=stateful), state)
     drawn = DrawnBatches(
-        indices, first_number=point.num_batches, done=point.done, sampler=decider
+        indices, first_number=point.num_batches, done=point.done, sampler=stateful
     )
-    return EpochOrder(start, drawn)
+    return EpochOrder(start, drawn, state)
 
 
 def _draw_start(
