@@ -1138,7 +1138,15 @@ WORKERS = [
 
 
 @pytest.mark.parametrize("options", WORKERS, ids=str)
-@pytest.mark.parametrize("read", [iter, lambda batch: dict.fromkeys(batch).keys()])
+@pytest.mark.parametrize(
+    "read",
+    [
+        iter,
+        lambda batch: map(int, batch),
+        lambda batch: (index for index in batch),
+        lambda batch: dict.fromkeys(batch).keys(),
+    ],
+)
 def test_indices_of_a_batch_may_be_what_can_only_be_gone_through(read, options):
     sampler = [read([1, 2]), read([3])]
 

@@ -69,15 +69,6 @@ def uploaded(streams, numbers, edges):
     return [UploadedIndices(upload, start, stop) for start, stop in pairwise(edges)]
 
 
-@pytest.mark.parametrize(
-    "once", [iter, partial(map, int), lambda indices: (one for one in indices)]
-)
-def test_indices_that_can_be_read_once_are_read_when_they_are_drawn(once):
-    drawn = list(DrawnBatches(iter([once([1, 2]), once([3])])))
-
-    assert [one.indices for one in drawn] == [[1, 2], [3]]
-
-
 def test_batches_that_follow_one_another_are_joined_without_a_copy():
     parts = uploaded(Streams(), [5, 3, 8, 1], [0, 1, 3, 4])
 

@@ -147,12 +147,8 @@ class DrawnBatches:
                     indices = self._as_list(self._next_array())
                 else:
                     indices = next(self._indices)
-                    if type(indices) is IndexArray:
-                        if self.makes_lists:
-                            indices = self._as_list(indices.array)
-                    elif hasattr(indices, "__next__"):
-                        # Such as a generator, which can be neither counted nor sent.
-                        indices = list(indices)
+                    if self.makes_lists and type(indices) is IndexArray:
+                        indices = self._as_list(indices.array)
             except StopIteration:
                 self.is_ended = True
                 self.final_state = self._state()

@@ -261,7 +261,8 @@ def _read(sampler: Iterable[Any], *, keeps: bool) -> Iterator[Any]:
 def _kept(indices: Any) -> Any:
     """Return the indices of a batch as they are now, whatever their sampler does with them afterwards.
 
-    Batches are made later than they are drawn, and may be made twice.
+    Batches are made later than they are drawn, and may be made twice. What can only be gone through once, such
+    as a generator, can be neither counted nor sent.
     """
     if type(indices) in {list, np.ndarray}:
         return indices.copy()
