@@ -1146,6 +1146,7 @@ WORKERS = [
         lambda batch: (index for index in batch),
         lambda batch: dict.fromkeys(batch).keys(),
     ],
+    ids=["iterator", "map", "generator", "keys"],
 )
 def test_indices_of_a_batch_may_be_what_can_only_be_gone_through(read, options):
     sampler = [read([1, 2]), read([3])]
