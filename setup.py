@@ -31,8 +31,8 @@ setup(
             optional=True,
         ),
         Extension(
-            "fastloader.shm._streaming",
-            sources=["src/fastloader/shm/_streaming.c"],
+            "fastloader.threads._row_team",
+            sources=["src/fastloader/threads/_row_team.c"],
             extra_compile_args=["-O3"],
             optional=True,
         ),

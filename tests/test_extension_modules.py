@@ -7,13 +7,13 @@ import pytest
 from fastloader._extension_modules import (
     KERNELS,
     RAW_FILES,
-    STREAMING,
+    ROW_TEAM,
     extension_module,
     import_error,
 )
 
 
-@pytest.fixture(params=[KERNELS, RAW_FILES, STREAMING])
+@pytest.fixture(params=[KERNELS, RAW_FILES, ROW_TEAM])
 def name(request):
     return request.param
 

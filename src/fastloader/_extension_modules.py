@@ -4,11 +4,11 @@ import importlib
 import os
 from types import ModuleType
 
-__all__ = ["KERNELS", "RAW_FILES", "STREAMING", "extension_module", "import_error"]
+__all__ = ["KERNELS", "RAW_FILES", "ROW_TEAM", "extension_module", "import_error"]
 
 KERNELS = "fastloader.transforms._kernels"
 RAW_FILES = "fastloader.sources._raw_files"
-STREAMING = "fastloader.shm._streaming"
+ROW_TEAM = "fastloader.threads._row_team"
 
 
 def extension_module(name: str) -> ModuleType | None:

@@ -1,21 +1,15 @@
 """Rows gathered by several threads are those that one would gather."""
 
 import contextlib
-import ctypes
 
 import numpy as np
 import pytest
 import torch
 
-from fastloader.shm._past_cache import LEAST_GATHERED_BYTES, LEAST_GATHERED_ROW_BYTES, PastCache
-from fastloader.tensors._gather import (
-    CREW_PART_BYTES,
-    PART_BYTES,
-    SHARED_BYTES,
-    _quickest_for,
-    gather_rows,
-)
-from fastloader.threads._crew import Crew, working_with
+from fastloader.shm._past_cache import LEAST_GATHERED_BYTES, LEAST_GATHERED_ROW_BYTES
+from fastloader.tensors import _gather
+from fastloader.tensors._gather import CREW_PART_BYTES, PART_BYTES, gather_rows
+from fastloader.threads._crew import Crew, row_team, working_with
 
 DTYPES = [torch.uint8, torch.bool, torch.bfloat16, torch.float32, torch.complex64, torch.int64]
 
@@ -26,6 +20,14 @@ def num_threads(request):
     torch.set_num_threads(request.param)
     yield request.param
     torch.set_num_threads(before)
+
+
+@pytest.fixture(params=["compiled", "not compiled"], autouse=True)
+def whether_compiled(request, monkeypatch):
+    if request.param == "not compiled":
+        monkeypatch.setattr(_gather, "row_team", lambda: None)
+    elif row_team() is None:
+        pytest.skip("was not compiled")
 
 
 def make_rows(dtype, num_rows=40):
@@ -71,8 +73,7 @@ def test_a_position_outside_is_an_error(bad, num_threads):
 
 
 @pytest.fixture
-def crew(num_threads):
-    _quickest_for.cache_clear()
+def crew(num_threads, no_leaks):
     lent = Crew(num_threads - 1)
     with working_with(lent):
         yield lent
@@ -81,9 +82,9 @@ def crew(num_threads):
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("start", [0, 1], ids=["aligned", "not aligned"])
-@pytest.mark.parametrize("more", [0, 3], ids=["in equal pieces", "as a whole"])
-def test_every_way_that_is_tried_gives_the_rows(dtype, start, more, crew):
-    row_elements = CREW_PART_BYTES // 8 // dtype.itemsize + more
+@pytest.mark.parametrize("num_bytes", [64, CREW_PART_BYTES // 8 + 24], ids=["small", "large"])
+def test_a_crew_gathers_the_rows_time_and_again(dtype, start, num_bytes, crew):
+    row_elements = num_bytes // dtype.itemsize
     flat = torch.randint(0, 2, (start + 40 * row_elements,)).to(dtype)
     source = flat[start:].view(40, row_elements)
     positions = np.random.default_rng(0).integers(0, 40, 37)
@@ -94,51 +95,53 @@ def test_every_way_that_is_tried_gives_the_rows(dtype, start, more, crew):
         assert torch.equal(out.view(torch.uint8), source[positions].view(torch.uint8))
 
 
-@pytest.mark.parametrize("num_bytes", [SHARED_BYTES - 8, SHARED_BYTES, 2 * CREW_PART_BYTES])
-def test_torch_s_threads_are_tried_once_they_have_work_for_two(num_bytes, num_threads, crew):
-    source = torch.zeros((8, num_bytes // 8), dtype=torch.uint8)
-
-    for _ in range(3):  # the first one of each way starts threads
-        gather_rows(source, np.arange(8), torch.empty_like(source))
-
-    are_tried = num_threads > 1 and num_bytes >= SHARED_BYTES
-    assert crew.experience == ({0, 1} if are_tried else set())
-
-
 @pytest.mark.parametrize("bad", [40, -1])
-@pytest.mark.parametrize("num_before", [0, 2], ids=["by torch", "by the crew"])
-def test_a_position_outside_is_an_error_whoever_gathers(num_before, bad, crew):
+@pytest.mark.parametrize("num_rows", [1, 40], ids=["few rows", "many rows"])
+def test_a_position_outside_is_an_error_in_a_crew(num_rows, bad, crew):
     source = make_rows(torch.uint8)
-    for _ in range(num_before):
-        gather_rows(source, np.arange(40), torch.empty_like(source))
+    out = torch.empty((num_rows, *source.shape[1:]), dtype=torch.uint8)
+    positions = np.arange(num_rows)
+    gather_rows(source, positions, out)
 
-    with pytest.raises(IndexError):
-        gather_rows(source, np.array([*range(39), bad]), torch.empty_like(source))
+    with pytest.raises(IndexError, match=f"{bad} .*of 40 rows|{bad} rows|out of range"):
+        gather_rows(source, np.array([*positions[:-1], bad]), out)
+    assert torch.equal(gather_rows(source, positions, out), source[:num_rows])
 
 
-class Watched(PastCache):
-    """Copies rows by the C library, and keeps their addresses."""
+@pytest.mark.parametrize(
+    "positions",
+    [np.arange(40)[::-2], np.arange(40, dtype=np.int32), np.arange(0)],
+    ids=["every other", "int32", "none"],
+)
+def test_positions_may_be_any_array_of_integers(positions, num_threads):
+    source = make_rows(torch.float32)
+    out = torch.empty((len(positions), *source.shape[1:]))
 
-    def __init__(self):
-        super().__init__(self._copy_all)
-        self.seen = []
+    assert torch.equal(gather_rows(source, positions, out), source[positions.copy()])
 
-    def _copy_all(self, sources, row_bytes, target):
-        addresses = np.frombuffer(sources, np.uint64).tolist()
-        self.seen.extend(addresses)
-        for place, address in enumerate(addresses):
-            ctypes.memmove(target + place * row_bytes, address, row_bytes)
+
+def test_rows_of_nothing_are_found(num_threads):
+    assert gather_rows(torch.empty(5, 0), np.arange(3), torch.empty(3, 0)).shape == (3, 0)
 
 
 @pytest.fixture
-def past(monkeypatch):
-    watched = Watched()
-    monkeypatch.setattr("fastloader.tensors._gather.past_cache", lambda: watched)
-    return watched
+def copies(monkeypatch, whether_compiled):
+    """What was copied by compiled code."""
+    if row_team() is None or _gather.row_team() is None:
+        pytest.skip("is not compiled")
+    seen = []
+    copy_rows = _gather.copy_rows
+
+    def watched(copy, num_threads):
+        seen.append(copy)
+        copy_rows(copy, num_threads)
+
+    monkeypatch.setattr(_gather, "copy_rows", watched)
+    return seen
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_large_batches_of_large_rows_are_gathered_past_the_cache(dtype, crew, past):
+def test_large_batches_of_large_rows_are_gathered_past_the_cache(dtype, crew, copies):
     source = torch.randint(0, 2, (40, LEAST_GATHERED_ROW_BYTES + 64)).to(dtype)
     positions = np.random.default_rng(0).integers(
         0, 40, LEAST_GATHERED_BYTES // LEAST_GATHERED_ROW_BYTES
@@ -147,22 +150,8 @@ def test_large_batches_of_large_rows_are_gathered_past_the_cache(dtype, crew, pa
 
     gather_rows(source, positions, out)
 
-    assert len(past.seen) == len(positions)
+    assert [copy.is_past_cache for copy in copies] == [bool(row_team().KNOWS_PAST_CACHE)]
     assert torch.equal(out.view(torch.uint8), source[positions].view(torch.uint8))
-
-
-@pytest.mark.parametrize("bad", [40, -1])
-def test_nothing_outside_is_read_past_the_cache(bad, past):
-    source = torch.zeros((40, LEAST_GATHERED_ROW_BYTES), dtype=torch.uint8)
-    positions = np.full(LEAST_GATHERED_BYTES // LEAST_GATHERED_ROW_BYTES, bad)
-
-    with pytest.raises(IndexError):
-        gather_rows(
-            source,
-            positions,
-            torch.empty((len(positions), LEAST_GATHERED_ROW_BYTES), dtype=torch.uint8),
-        )
-    assert past.seen == []
 
 
 @pytest.mark.parametrize(
@@ -176,7 +165,7 @@ def test_nothing_outside_is_read_past_the_cache(bad, past):
     ],
     ids=["conjugate", "negative", "shorter rows", "other dtype", "fewer rows"],
 )
-def test_addresses_alone_are_told_only_of_rows_that_lie_there_as_they_are(change, past):
+def test_addresses_alone_are_told_only_of_rows_that_lie_there_as_they_are(change, copies):
     source = torch.rand(40, LEAST_GATHERED_ROW_BYTES // 4)
     positions = np.arange(2 * LEAST_GATHERED_BYTES // LEAST_GATHERED_ROW_BYTES) % 40
     whole = torch.full((len(positions) + 1, source.shape[1]), 2.0)
@@ -188,5 +177,5 @@ def test_addresses_alone_are_told_only_of_rows_that_lie_there_as_they_are(change
     with contextlib.suppress(RuntimeError, TypeError, ValueError, UserWarning):
         assert torch.equal(gather_rows(source, positions, out), source[positions])
 
-    assert past.seen == []
+    assert copies == []
     assert (whole[-1] == 2).all()

@@ -42,12 +42,14 @@ def test_draws_are_the_same():
 FORKS = """
 import os
 import signal
+import sys
+import numpy as np
 import torch
 from torch.utils.data import TensorDataset
 from fastloader import FastLoader
 
 torch.set_num_threads(2)
-images = torch.zeros(1024, 4096, dtype=torch.uint8)
+images = torch.from_numpy(np.zeros((1024, 8192), np.uint8))[:, :: int(sys.argv[1])]
 for _ in FastLoader(TensorDataset(images), 256, num_workers=0):
     pass
 assert torch.get_num_threads() == 2
@@ -63,5 +65,9 @@ for _ in range(2):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no forks here")
-def test_a_child_that_is_forked_after_a_gather_can_compute():
-    subprocess.run([sys.executable, "-c", FORKS], check=True, timeout=60)
+@pytest.mark.parametrize("step", [1, 2], ids=["by ourselves", "by torch"])
+@pytest.mark.parametrize("kernels", ["0", "1"], ids=["not compiled", "compiled"])
+def test_a_child_that_is_forked_after_a_gather_can_compute(step, kernels):
+    environment = {**os.environ, "FASTLOADER_KERNELS": kernels}
+    command = [sys.executable, "-c", FORKS, str(step)]
+    subprocess.run(command, check=True, timeout=60, env=environment)

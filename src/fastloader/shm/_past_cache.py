@@ -5,18 +5,16 @@ copy, the memory is what they wait for. So batches cost less from 16 MB on, whoe
 process or the same thread: on two cores with 32 MB of cache those of 77 MB came from 4.2 to 3.0 ms, and with all
 of them read after that from 7.0 to 5.8. The C library writes past the cache only with single copies of many
 megabytes, and from which size on is settled when a program starts (``GLIBC_TUNABLES``). Neither NumPy nor
-torch offers it. So it is compiled (`_streaming.c`): on the 16 cores of an H200's machine, eight
+torch offers it. So it is compiled (`threads/_row_team.c`): on the 16 cores of an H200's machine, eight
 processes that write batches came from 46 to 91 GB/s by such stores.
 """
 
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 
 import numpy as np
 
-from fastloader._extension_modules import STREAMING, extension_module
-from fastloader.threads._crew import share_out
+from fastloader.threads._crew import RowCopy, copy_rows, row_team
 
 __all__ = [
     "LEAST_BYTES",
@@ -41,17 +39,11 @@ LEAST_GATHERED_BYTES = 8 << 20
 
 _LINE_BYTES = 64
 _ALIGNMENT_BYTES = 16
+_END_OF_MEMORY = (1 << 63) - 1
 
 
 class PastCache:
-    """Copies rows past the cache; see `past_cache`.
-
-    Args:
-        copy: Takes addresses of rows as uint64, the bytes of each, and the address of the target.
-    """
-
-    def __init__(self, copy: Callable[[bytes, int, int], object]) -> None:
-        self._copy = copy
+    """Copies rows past the cache; see `past_cache`."""
 
     @staticmethod
     def suits(num_rows: int, row_bytes: int, target: int, *, is_gathered: bool = False) -> bool:
@@ -80,7 +72,7 @@ class PastCache:
             row_bytes: Of each.
             target: Address of its place; that of all of them `suits`.
         """
-        self._copy(source.to_bytes(8, sys.byteorder), row_bytes, target)
+        self.copy_rows((source,), row_bytes, target, 1)
 
     def copy_rows(
         self, sources: Sequence[int], row_bytes: int, target: int, num_threads: int
@@ -93,12 +85,11 @@ class PastCache:
             target: Address of the first byte; all of it `suits`.
             num_threads: By so many.
         """
-
-        def copy(start: int, stop: int) -> None:
-            addresses = np.array(sources[start:stop], np.uint64).tobytes()
-            self._copy(addresses, row_bytes, target + start * row_bytes)
-
-        share_out(len(sources), num_threads, copy)
+        addresses = np.array(sources, np.int64)
+        copy_rows(
+            RowCopy(0, 1, _END_OF_MEMORY, addresses, row_bytes, target, is_past_cache=True),
+            num_threads,
+        )
 
 
 @cache
@@ -106,8 +97,8 @@ def past_cache() -> PastCache | None:
     """Return what copies past the cache.
 
     Returns:
-        None where there is no `extension_module` for it, or it was compiled for a processor whose
+        None where there is no `row_team`, or it was compiled for a processor whose
         stores past the cache it does not know (other than x86 with SSE2).
     """
-    copy = getattr(extension_module(STREAMING), "copy_rows", None)
-    return None if copy is None else PastCache(copy)
+    team = row_team()
+    return PastCache() if team is not None and team.KNOWS_PAST_CACHE else None

@@ -13,7 +13,7 @@ import torch
 from fastloader._extension_modules import (
     KERNELS,
     RAW_FILES,
-    STREAMING,
+    ROW_TEAM,
     extension_module,
     import_error,
 )
@@ -100,7 +100,7 @@ def check_machine() -> MachineReport:
         _check_accelerator(machine.accelerator, torch.version.cuda, _has_nvidia_driver()),
         _check_cache_folder(default_cache_folder()),
         *_check_environment(os.environ),
-        _check_kernels(KERNELS, RAW_FILES, STREAMING),
+        _check_kernels(KERNELS, RAW_FILES, ROW_TEAM),
         *_check_extras(),
     ))
 

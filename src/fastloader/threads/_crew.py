@@ -4,20 +4,64 @@ import os
 import queue
 import threading
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache, partial
 from itertools import pairwise
-from typing import Any, TypeAlias
+from types import ModuleType
+from typing import Any, NamedTuple, TypeAlias
 
-__all__ = ["Crew", "current_crew", "share_out", "working_with"]
+import numpy as np
+import numpy.typing as npt
+
+from fastloader._extension_modules import ROW_TEAM, extension_module
+
+__all__ = [
+    "Crew",
+    "RowCopy",
+    "copy_rows",
+    "current_crew",
+    "row_team",
+    "share_out",
+    "working_with",
+]
 
 Job: TypeAlias = Callable[[], None]
+
+
+class RowCopy(NamedTuple):
+    """Rows to copy one after the other, by their addresses: number i lies at base + stride * positions[i]."""
+
+    base: int
+    stride: int
+    num_sources: int
+    """All positions are below it."""
+    positions: npt.NDArray[np.int64]
+    """Contiguous, shape ``(B,)``."""
+    row_bytes: int
+    """Of each; above 0. Whole lines of 64 where they go past the cache."""
+    target: int
+    """Address of the first byte; at a multiple of 16 where they go past the cache."""
+    is_past_cache: bool = False
+    """Whether they are written past the processor's cache."""
+
+
+@cache
+def row_team() -> ModuleType | None:
+    """Return the module in C by which `copy_rows` copies; None where it was not compiled."""
+    module = extension_module(ROW_TEAM)
+    return module if hasattr(module, "Team") else None
+
+
+@cache
+def _alone() -> Any:
+    return row_team().Team(0)  # type: ignore[union-attr]
 
 
 class Crew:
     """A few threads for work that leaves the interpreter free, such as copying arrays.
 
     Starting threads anew for each batch takes as long as copying a small one; an executor
-    makes a lock and a condition for each part. Here a part costs two entries of a queue.
+    makes a lock and a condition for each part. Here a part costs two entries of a queue. Rows are copied by
+    others, which wait for them in C, as to have the interpreter twice takes as long as half a megabyte.
 
     **Threads:** started by the first job of several parts, ended by `close`; one thread at a
     time may give jobs. In a forked child, which has none of them, the caller does all.
@@ -28,12 +72,12 @@ class Crew:
 
     def __init__(self, num_threads: int) -> None:
         self.num_threads = num_threads
-        self.experience: set[Any] = set()
-        """For who gives jobs: what they have done before."""
         self._pid = os.getpid()
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._results: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
+        self._copiers: list[threading.Thread] = []
+        self._team: Any = None
 
     def do(self, jobs: Sequence[Job]) -> None:
         """Do all jobs, in any order, and wait for the last one.
@@ -46,7 +90,7 @@ class Crew:
             for job in jobs:
                 job()
             return
-        self._start()
+        self._start(self._threads, self._work, self.num_threads)
         for job in jobs:
             self._jobs.put(job)
         self._work(waits=False)
@@ -55,28 +99,63 @@ class Crew:
             if error is not None:
                 raise error
 
+    def copy_rows(self, copy: RowCopy, num_helpers: int) -> None:
+        """Copy rows; other threads have the interpreter meanwhile.
+
+        Those that wait for a job sleep, and to wake them takes as long as some hundred kilobytes. So a
+        small job is done alone unless it follows the last one within a tenth of a millisecond: then they are awake,
+        as for so long they wait without sleeping after each such job.
+
+        Args:
+            copy: What; only where there is a `row_team`.
+            num_helpers: That may help, besides the caller.
+
+        Raises:
+            IndexError: If a position is outside.
+        """
+        if os.getpid() != self._pid:
+            _alone().copy(*copy, 0)
+            return
+        module: Any = row_team()
+        if self._team is None:
+            self._team = module.Team(self.num_threads)
+        start = partial(self._start, self._copiers, self._team.stand_by)
+        num_helpers = min(num_helpers, self.num_threads)
+        if len(copy.positions) * copy.row_bytes >= module.WORTH_A_CALL:
+            start(num_helpers)
+        if self._team.copy(*copy, num_helpers):
+            start(num_helpers)
+
     def is_here(self) -> bool:
         """Tell whether the caller is one of the threads."""
-        return threading.current_thread() in self._threads
+        return threading.current_thread() in (*self._threads, *self._copiers)
 
     def close(self) -> None:
         """End the threads; harmless when repeated."""
-        threads, self._threads = self._threads, []
+        workers, self._threads = self._threads, []
+        copiers, self._copiers = self._copiers, []
+        team, self._team = self._team, None
         if os.getpid() != self._pid:
             return
-        for _ in threads:
+        for _ in workers:
             self._jobs.put(None)
+        if team is not None:
+            team.close()
+        threads = [*workers, *copiers]
         if threading.current_thread() in threads:  # as the garbage collector may be
             return
         for thread in threads:
             thread.join()
 
-    def _start(self) -> None:
-        while len(self._threads) < self.num_threads:
+    @staticmethod
+    def _start(
+        threads: list[threading.Thread], work: Callable[[], None], num_threads: int
+    ) -> None:
+        while len(threads) < num_threads:
             # Daemonic: an iterator that is alive when the interpreter ends must not stop it.
-            thread = threading.Thread(target=self._work, name="fastloader-crew", daemon=True)
+            thread = threading.Thread(target=work, name="fastloader-crew", daemon=True)
             thread.start()
-            self._threads.append(thread)
+            threads.append(thread)
 
     def _work(self, waits: bool = True) -> None:
         while True:
@@ -138,12 +217,30 @@ def share_out(num_rows: int, num_parts: int, work: Callable[[int, int], None]) -
     """
     edges = [num_rows * part // num_parts for part in range(num_parts + 1)]
     jobs = [partial(work, start, stop) for start, stop in pairwise(edges)]
-    crew = current_crew()
-    if crew is not None or num_parts == 1:
-        (crew or Crew(0)).do(jobs)
-        return
-    crew = Crew(num_parts - 1)
+    _with_crew(num_parts, lambda crew: crew.do(jobs))
+
+
+def copy_rows(copy: RowCopy, num_threads: int) -> None:
+    """Copy rows by compiled code; other threads have the interpreter meanwhile.
+
+    Args:
+        copy: What; only where there is a `row_team`.
+        num_threads: The caller, and some of the crew of this thread, or of one of its own.
+
+    Raises:
+        IndexError: If a position is outside.
+    """
+    if num_threads == 1:
+        _alone().copy(*copy, 0)
+    else:
+        _with_crew(num_threads, lambda crew: crew.copy_rows(copy, num_threads - 1))
+
+
+def _with_crew(num_threads: int, work: Callable[[Crew], None]) -> None:
+    lent = current_crew()
+    crew = Crew(num_threads - 1) if lent is None else lent
     try:
-        crew.do(jobs)
+        work(crew)
     finally:
-        crew.close()
+        if lent is None:
+            crew.close()
