@@ -99,6 +99,50 @@ def mixed_values():
     return values, images
 
 
+class RegisteredImages(pa.ExtensionType):
+    """A type of somebody's own over structs of any kind."""
+
+    def __init__(self, storage):
+        super().__init__(storage, "tests.images")
+
+    def __arrow_ext_serialize__(self):
+        return b""
+
+    @classmethod
+    def __arrow_ext_deserialize__(cls, storage, _):
+        return cls(storage)
+
+
+@pytest.fixture
+def registered_images():
+    """Register the type for a test."""
+    pa.register_extension_type(RegisteredImages(pa.struct([])))
+    yield
+    pa.unregister_extension_type("tests.images")
+
+
+@pytest.mark.usefixtures("registered_images")
+@pytest.mark.parametrize("kind", formats(["arrow", "feather", "lance", "parquet"]))
+@pytest.mark.parametrize("encoding", ["list", "bytes"])
+def test_images_of_a_type_that_is_registered_are_read(tmp_path, kind, encoding):
+    images = [*IMAGES[:4], None, IMAGES[5]]
+    values = [one if one is None else ome_arrow_value(one, encoding=encoding) for one in images]
+    array = image_array(values, encoding=encoding)
+    typed = pa.ExtensionArray.from_storage(RegisteredImages(array.type), array)
+    if kind == "lance":
+        pytest.importorskip(kind)
+    path = tmp_path / f"cells.{kind}"
+    WRITERS[kind](pa.table({"image": typed, "n": range(6)}), path)
+
+    source = open_source(path)
+
+    assert_same(images, read_images(source))
+    assert_same([IMAGES[3]], read_images(source, [3])[3:4])
+    assert source.read_column("n").tolist() == list(range(6))
+    assert len(source.read_channel_names()) == 6
+    assert len(list(source.iterate_descriptions())) == 6
+
+
 @every_format
 def test_rows_of_every_layout_are_read(tmp_path, kind):
     values, images = mixed_values()

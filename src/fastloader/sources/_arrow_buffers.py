@@ -17,6 +17,8 @@ __all__ = [
     "number_values",
     "numpy_dtype",
     "release_memory",
+    "stored",
+    "stored_schema",
     "text_codes",
     "valid_mask",
     "without_fields",
@@ -47,6 +49,25 @@ _FIT_INT64 = {
 def numpy_dtype(arrow_type: pa.DataType) -> np.dtype[Any] | None:
     """Return the dtype of an Arrow type of numbers or truth values, or None for another type."""
     return _NUMBER_TYPES.get(arrow_type)
+
+
+def stored(array: pa.Array) -> pa.Array:
+    """Return an array as it is stored, if it is of a type that somebody has registered."""
+    return array.storage if isinstance(array, pa.ExtensionArray) else array
+
+
+def stored_schema(schema: pa.Schema) -> pa.Schema:
+    """Return a schema whose structs are such, where somebody has registered a type for them."""
+    return pa.schema(
+        [
+            field.with_type(field.type.storage_type)
+            if isinstance(field.type, pa.BaseExtensionType)
+            and pa.types.is_struct(field.type.storage_type)
+            else field
+            for field in schema
+        ],
+        schema.metadata,
+    )
 
 
 def fits_int64(arrow_type: pa.DataType) -> bool:

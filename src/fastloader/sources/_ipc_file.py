@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyarrow import ipc
 
 from fastloader.errors import SourceError
-from fastloader.sources._arrow_buffers import has_structs
+from fastloader.sources._arrow_buffers import has_structs, stored, stored_schema
 from fastloader.sources._file_errors import check_unchanged, naming
 from fastloader.sources._flatbuffer import HeaderError
 from fastloader.sources._ipc_message import (
@@ -86,7 +86,7 @@ class IpcFile:
         Raises:
             SourceError: If a name, also of a field of theirs, is no text.
         """
-        schema = self.reader().schema
+        schema = stored_schema(self.reader().schema)
         with self.reading():
             list(names_within(schema))  # Arrow decodes each name where somebody asks for it
         return schema
@@ -285,12 +285,12 @@ class IpcFile:
         if is_kept is None or header.codec is None or len(is_kept) != header.num_buffers:
             # Some columns alone are copied, all of a mapped file only where they are decompressed.
             reader = self._whole.get() if self._is_mapped else self.reader([column])
-            return reader.get_batch(number).column(column)
+            return stored(reader.get_batch(number).column(column))
         # Arrow would decompress everything, also pixels when only sizes are asked for.
         if self._location.is_local:
             mapping, mapped = self._copied.get()
             header.keep_mapped(mapping, is_kept)
-            return mapped.get_batch(number).column(column)
+            return stored(mapped.get_batch(number).column(column))
         schema = without_dictionaries(self.schema)
         return header.read(self._opened.get(), schema, is_kept).column(column)
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 from fastloader._extras import import_extra
 from fastloader.errors import SourceError
 from fastloader.machine._freed_memory import keep_some_freed_memory
-from fastloader.sources._arrow_buffers import has_structs
+from fastloader.sources._arrow_buffers import has_structs, stored, stored_schema
 from fastloader.sources._file_errors import check_unchanged, naming
 from fastloader.sources._interleaved import RGB
 from fastloader.sources._location import PathLike, StorageOptions
@@ -83,7 +83,7 @@ class LanceTable:
     def schema(self) -> pa.Schema:
         """Names and types of the columns."""
         with self.reading():
-            return self._dataset.schema
+            return stored_schema(self._dataset.schema)
 
     def close(self) -> None:
         """Let go of what this thread has open; it is opened again when needed."""
@@ -141,11 +141,12 @@ class LanceTable:
                     f"{self.path} cannot be read: expected {len(some)} rows from row "
                     f"{int(some[0])} on, but got {len(table)}."
                 )
-            table = table.flatten().select([f"{column}.{field}" for field in fields])
-            for batch in table.rename_columns(list(fields)).to_batches():
+            for images in map(stored, table.column(column).chunks):
+                parts = dict(zip(images.type.names, images.flatten(), strict=True))
+                batch = pa.RecordBatch.from_arrays([parts[one] for one in fields], list(fields))
                 done += batch.num_rows
                 yield some[done - batch.num_rows : done], batch
-            del table, batch  # not to be held while the next rows are decoded
+            del table, images, parts, batch  # not to be held while the next rows are decoded
 
     @property
     def _dataset(self) -> Any:

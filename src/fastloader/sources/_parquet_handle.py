@@ -13,6 +13,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from fastloader.errors import SourceError
+from fastloader.sources._arrow_buffers import stored_schema
 from fastloader.sources._file_errors import check_unchanged, naming
 from fastloader.sources._location import Location, PathLike, StorageOptions
 from fastloader.sources._opened_here import OpenedHere, state_without
@@ -209,13 +210,13 @@ class ParquetHandle:
             }  # where pages have one
             if self.is_local:
                 # With pre_buffer a reader keeps all bytes that it has read, while it lives.
-                return pq.ParquetFile(
+                return _open_plain(
                     self._raw.get(), buffer_size=_READ_BUFFER_BYTES, pre_buffer=False, **options
                 )
             stream = self._location.open_input()
             try:
                 # Few large requests beside each other, where each takes its time.
-                file = pq.ParquetFile(stream, pre_buffer=True, **options)
+                file = _open_plain(stream, pre_buffer=True, **options)
             except BaseException:
                 stream.close()
                 raise
@@ -257,6 +258,28 @@ class ParquetHandle:
                 )
             footer = file.read_at(footer_bytes, size - 8 - footer_bytes)
         return self._location.fingerprint(footer)
+
+
+def _open_plain(source: pa.NativeFile, **options: Any) -> pq.ParquetFile:
+    """Open a file whose structs come as such, also where a type is registered for one.
+
+    Of columns of such a type Arrow reads no part alone. So the types that Arrow notes in the
+    footer of its files are left out where there is one, and follow from Parquet's.
+
+    Args:
+        source: The file, open.
+        options: Of `pyarrow.parquet.ParquetFile`.
+    """
+    file = pq.ParquetFile(source, **options)
+    if file.schema_arrow == stored_schema(file.schema_arrow):
+        return file
+    size = source.size()
+    tail = source.read_at(8, size - 8)
+    footer_bytes = int.from_bytes(tail[:4], "little")
+    footer = source.read_at(footer_bytes, size - 8 - footer_bytes)
+    plain = footer.replace(b"ARROW:schema", b"other:schema")
+    metadata = pq.read_metadata(pa.BufferReader(b"PAR1" + plain + tail))
+    return pq.ParquetFile(source, metadata=metadata, **options)
 
 
 def _has_dictionary_within(kind: pa.DataType) -> bool:
