@@ -18,7 +18,7 @@ from fastloader.shm import ArrayWriter
 from fastloader.sources import _ipc, _pixels_apart, _table_source, open_source
 from fastloader.sources._flatbuffer import FlatTable
 from fastloader.sources._ipc_file import IpcFile
-from fastloader.sources._mapped_pages import let_go_of_pages, read_view
+from fastloader.sources._mapped_pages import find_views, let_go_of_pages, read_view
 from fastloader.sources._pixels_apart import ApartPixels
 from fastloader.sources._stored_buffer import StoredBuffer
 from tests.ome_arrow_tables import image_array, ome_arrow_value, random_image
@@ -131,6 +131,48 @@ def _resident_bytes(path):
     resident = re.findall(rf"{re.escape(str(path))}\n(?:.*\n)*?Rss: +(\d+) kB", maps)
     assert resident, "the file is not mapped"
     return 1024 * sum(map(int, resident))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems keep the pages")
+@pytest.mark.library_threads
+@pytest.mark.parametrize("num_threads", [1, 2])
+def test_pages_of_a_vortex_file_are_let_go_of_while_it_is_read(
+    tmp_path, monkeypatch, num_threads
+):
+    vortex = pytest.importorskip("vortex")
+    monkeypatch.setattr(_table_source, "_WRITTEN_BYTES", 1 << 20)
+    images = [random_image((1, 1, 1, 512, 512), seed=seed) for seed in range(16)]
+    table = pa.table({"image": image_array(list(map(ome_arrow_value, images)))})
+    path = tmp_path / "a.vortex"
+    vortex.io.write(table, str(path))
+    source = open_source(path)
+    resident = []
+
+    source.read_images(
+        np.arange(16),
+        np.arange(16) * images[0].nbytes,
+        lambda *_: resident.append(_resident_bytes(path)),
+        num_threads=num_threads,
+    )
+
+    assert max(resident) < path.stat().st_size / 2
+    assert_same(images, read_images(source))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems tell of no mapping")
+def test_only_buffers_that_are_views_of_a_mapped_file_are_found(tmp_path):
+    (tmp_path / "a b").write_bytes(bytes(100_000))
+    (tmp_path / "link").symlink_to(tmp_path / "a b")
+    with pa.memory_map(str(tmp_path / "a b")) as file:
+        view = pa.Array.from_buffers(pa.uint8(), 1000, [None, file.read_buffer(1000)])
+    array = pa.StructArray.from_arrays([view, pa.array(range(1000))], ["a", "b"])
+
+    ((addresses, content),) = find_views(array, str(tmp_path / "link"))
+
+    assert addresses.start == content.ctypes.data == view.buffers()[1].address
+    assert len(content) == 1000
+    assert len(addresses) == 102_400  # whole pages
+    assert find_views(array, str(tmp_path / "b")) == []
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems keep the pages")

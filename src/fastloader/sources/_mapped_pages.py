@@ -1,6 +1,9 @@
 """Pages of mapped files that were read, and count as memory of the process for as long as it has them."""
 
 import mmap
+import os
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +14,7 @@ from fastloader.errors import SourceError
 from fastloader.machine._huge_pages import advise
 from fastloader.sources._file_errors import naming
 
-__all__ = ["let_go_of_pages", "read_view"]
+__all__ = ["find_views", "let_go_of_pages", "read_view"]
 
 _MADV_DONTNEED = 4  # of Linux, the only system that `advise` asks
 
@@ -61,3 +64,39 @@ def read_view(
         raise SourceError(
             f"{path} has become shorter since it was opened: make the dataset anew."
         )
+
+
+def find_views(array: pa.Array, path: str) -> list[tuple[range, npt.NDArray[np.uint8]]]:
+    """Return those buffers of an array that are views of a file that a library has mapped.
+
+    For as long as they are held, the library cannot take the mapping away.
+
+    Args:
+        array: Of any type.
+        path: The file.
+
+    Returns:
+        Addresses of the mapping, to which nobody writes, and the content of each; none where the
+        system does not tell.
+    """
+    mappings = list(_mappings_of(path))
+    buffers = [buffer for buffer in array.buffers() if buffer is not None and buffer.size]
+    return [
+        (addresses, np.frombuffer(buffer, np.uint8))
+        for buffer in buffers
+        for addresses in mappings
+        if buffer.address in addresses
+    ]
+
+
+def _mappings_of(path: str) -> Iterator[range]:
+    try:
+        lines = Path("/proc/self/maps").read_text("utf-8", "replace").splitlines()
+    except OSError:
+        return
+    name = os.path.realpath(path)
+    for line in lines:
+        addresses, access, *_, mapped = line.split(maxsplit=5)
+        if "w" not in access and mapped == name:
+            start, stop = (int(address, 16) for address in addresses.split("-"))
+            yield range(start, stop)

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from fastloader.sources._pixels_apart import PieceRows
 
-__all__ = ["ArrowTable", "HasPixelsApart", "HasStatistics", "NumberedBatch"]
+__all__ = ["ArrowTable", "HasMappedFile", "HasPixelsApart", "HasStatistics", "NumberedBatch"]
 
 Integers: TypeAlias = npt.NDArray[np.int64]
 NumberedBatch: TypeAlias = tuple[Integers, pa.RecordBatch]
@@ -89,6 +89,19 @@ class HasStatistics(Protocol):
         Args:
             column: Name of a struct column.
             path: Names of the fields in it, those of the structs in a list among them.
+        """
+        ...
+
+
+@runtime_checkable
+class HasMappedFile(Protocol):
+    """A table whose library gives views of a file that it maps, pages of which count as memory."""
+
+    def find_views(self, column: pa.Array) -> list[tuple[range, npt.NDArray[np.uint8]]]:
+        """Return the addresses of the mapping, and the content, of those buffers that are views.
+
+        Args:
+            column: Of a batch that the table has given.
         """
         ...
 

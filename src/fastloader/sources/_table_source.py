@@ -12,10 +12,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fastloader.errors import SourceError
+from fastloader.sources._batch_rows import rows_per_read
 from fastloader.sources._column_values import channel_names, column_values
 from fastloader.sources._conditions import columns_of, matching_rows
 from fastloader.sources._description import ImageDescription, described_fields, described_images
 from fastloader.sources._interleaved import RGB, InterleavedSource, is_interleaved
+from fastloader.sources._mapped_pages import let_go_of_pages
 from fastloader.sources._ome_arrow_layout import (
     PIXELS,
     ColumnLayout,
@@ -28,7 +30,7 @@ from fastloader.sources._ome_arrow_table import ImageTableReader
 from fastloader.sources._piece_pass import PiecePass, is_among
 from fastloader.sources._pixels_apart import PieceRows
 from fastloader.sources._protocol import ColumnValues, ImageSource, ImageTable, WritePixels
-from fastloader.sources._table import ArrowTable, HasPixelsApart, HasStatistics
+from fastloader.sources._table import ArrowTable, HasMappedFile, HasPixelsApart, HasStatistics
 from fastloader.sources._write_behind import WriteBehind
 
 __all__ = ["TableSource", "open_table"]
@@ -42,10 +44,6 @@ _OUTLIER, _OUTLIER_PIXELS = 8.0, 1e6
 """An image is checked first if it claims this many times the pixels of a usual one, and as many."""
 _GIANT_PIXELS = 2**30
 """Of images that claim more, as a usual one may do itself, the largest is checked first."""
-_READ_SHARE = 48
-_MIN_READ_BYTES, _MAX_READ_BYTES = 15 << 19, 12 << 20
-"""Pixels asked for by one call, the most where there is much to keep: each call costs a millisecond or
-two, but libraries hold several times as many meanwhile. Half of it where a batch is written beside."""
 _WRITTEN_BYTES = 16 << 20
 """Pixels written by one call, which takes 0.3 ms beside them: copying 2 MB takes as long."""
 _WORTH_A_THREAD_BYTES = 4 << 20
@@ -84,6 +82,7 @@ class TableSource:
         """
         self._table = table
         self._apart = table if isinstance(table, HasPixelsApart) else None
+        self._mapped = table if isinstance(table, HasMappedFile) else None
         schema = table.schema
         self._column = choose_image_column(schema, image_column, table.path)
         self._column_names = other_columns(schema, self._column)
@@ -252,16 +251,18 @@ class TableSource:
             batches = self._apart.read_pieces(self._column, name, wanted)
             yield from self._complete(batches, wanted)
             return
-        read_bytes = min(max(sum_bytes / _READ_SHARE, _MIN_READ_BYTES), _MAX_READ_BYTES)
-        batch_rows = max(1, int(read_bytes / num_held // mean_bytes))
+        batch_rows = rows_per_read(mean_bytes, sum_bytes, num_held)
         written_rows = max(1, int(_WRITTEN_BYTES // mean_bytes))
         for row_numbers, column in self._batches((name,), rows, batch_rows):
+            views = [] if self._mapped is None else self._mapped.find_views(column)
             # Some formats give all their rows at once: what is made of them should not be.
             for start in range(0, len(row_numbers), written_rows):
                 some = slice(start, start + written_rows)
                 if is_among(row_numbers[some], rows).any():
                     yield row_numbers[some], (column[some], None)
-            del column
+                for addresses, view in views:
+                    let_go_of_pages(addresses, view)
+            del column, views
 
     def close(self) -> None:
         """Let go of the file; it is opened again when needed."""

@@ -15,6 +15,7 @@ from fastloader.errors import SourceError
 from fastloader.sources._file_errors import check_unchanged, naming
 from fastloader.sources._interleaved import RGB
 from fastloader.sources._location import Location, PathLike
+from fastloader.sources._mapped_pages import find_views
 from fastloader.sources._opened_here import OpenedHere, state_without
 from fastloader.sources._protocol import ImageSource
 from fastloader.sources._table import NumberedBatch
@@ -121,6 +122,10 @@ class VortexTable:
             done += batch.num_rows
             yield (numbers if rows is None else rows[numbers]), batch
             del batch  # not to be held while the next is decoded
+
+    def find_views(self, column: pa.Array) -> list[tuple[range, npt.NDArray[np.uint8]]]:
+        """Return those buffers that are views of the file; see `HasMappedFile`."""
+        return find_views(column, self.path)
 
     def _scan(self, projection: Any, **options: Any) -> Iterator[pa.RecordBatch]:
         # Not by `to_arrow`, whose stream ends the process where the text of an error has a zero
