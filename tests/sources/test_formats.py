@@ -4,6 +4,7 @@ import copy
 import gc
 import importlib
 import multiprocessing
+import os
 import pickle
 import platform
 import shutil
@@ -141,6 +142,47 @@ def test_images_of_a_type_that_is_registered_are_read(tmp_path, kind, encoding):
     assert source.read_column("n").tolist() == list(range(6))
     assert len(source.read_channel_names()) == 6
     assert len(list(source.iterate_descriptions())) == 6
+
+
+@pytest.mark.parametrize("encoding", ["list", "bytes"])
+@pytest.mark.parametrize("kind", formats(kind for kind in WRITERS if kind != "lance"))
+def test_a_file_that_is_written_over_while_it_is_read_is_told(tmp_path, kind, encoding):
+    """Or a cache would have images of both: those read before, and those after."""
+    for folder in ("old", "new"):
+        (tmp_path / folder).mkdir()
+    images = [random_image((1, 1, 1, 64, 64), seed=seed) for seed in range(20)]
+    values = [ome_arrow_value(image, encoding=encoding) for image in images]
+    path = write(tmp_path / "old", kind, values, encoding=encoding)
+    other = write(tmp_path / "new", kind, values[::-1], encoding=encoding)
+    source = open_source(path)
+    assert_same(images[:1], read_images(source, [0])[:1])
+
+    path.write_bytes(other.read_bytes())
+
+    with pytest.raises(SourceError, match=rf"cells\.{kind} was written to since"):
+        read_images(source, [1])
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no open file can be replaced")
+@pytest.mark.parametrize("kind", formats(["parquet", "arrow", "feather", "vortex"]))
+def test_a_file_that_another_took_the_place_of_is_read_to_its_end_or_told(tmp_path, kind):
+    for folder in ("old", "new"):
+        (tmp_path / folder).mkdir()
+    values = [ome_arrow_value(image) for image in IMAGES]
+    path = write(tmp_path / "old", kind, values)
+    other = write(tmp_path / "new", kind, values[::-1])
+    source = open_source(path)
+    read_images(source, [0])
+
+    os.utime(other, ns=(0, path.stat().st_mtime_ns + 1))
+    other.replace(path)
+
+    try:
+        images = read_images(source)
+    except SourceError as error:  # what has to open it once more
+        assert f"cells.{kind} was replaced since" in str(error)  # noqa: PT017 - one of two right ways
+    else:
+        assert_same(IMAGES, images)
 
 
 @every_format

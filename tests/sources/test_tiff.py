@@ -411,6 +411,24 @@ def test_a_strip_without_a_place_or_a_length_is_damage(tmp_path, tag):
         TiffFolder(tmp_path)
 
 
+@pytest.mark.parametrize("tile", [None, (16, 16)], ids=["strips", "tiles"])
+@pytest.mark.parametrize("compression", ["zlib", "lzw"])
+def test_samples_that_lie_in_no_known_way_are_damage(tmp_path, compression, tile):
+    path = write_tiff(
+        tmp_path / "a.tif",
+        random_pixels((40, 36, 3)),
+        "YXS",
+        photometric="rgb",
+        compression=compression,
+        tile=tile,
+    )
+    with tifffile.TiffFile(path, mode="r+") as file:
+        file.pages[0].tags["PlanarConfiguration"].overwrite(7)
+
+    with pytest.raises(ImageDataError, match=r"a\.tif.*planar configuration is 7"):
+        read_all(TiffFolder(path))
+
+
 def test_a_huge_image_of_which_all_is_left_out_is_damage(tmp_path):
     path = write_sparse_tiff(tmp_path / "a.tif", random_pixels((1, 64, 64)), [{0}])
     with tifffile.TiffFile(path, mode="r+b") as file:

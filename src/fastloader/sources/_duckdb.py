@@ -77,6 +77,11 @@ class DuckDBTable:
         return f"{self._file.path}, {part}"
 
     @property
+    def file_path(self) -> str:
+        """Path or URL of the file alone."""
+        return self._file.path
+
+    @property
     def fingerprint(self) -> str:
         """Hash of the file's header, size and time of change, and what is read of it."""
         text = repr((self._file.fingerprint, self._table, self._query))

@@ -89,6 +89,11 @@ class LanceTable:
         """Let go of what this thread has open; it is opened again when needed."""
         self._opened.close()
 
+    @property
+    def file_path(self) -> str:
+        """Path or URL of the folder alone."""
+        return self.path
+
     def reading(self) -> AbstractContextManager[None]:
         """Turn errors of Lance into `fastloader.errors.SourceError`, naming the table."""
         return naming(self.path, "a Lance table", ValueError, RuntimeError, NotImplementedError)

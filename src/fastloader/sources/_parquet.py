@@ -190,7 +190,14 @@ class ParquetSource:
             return
         table, in_chunks = self._scan
         writer = PixelWriter(
-            self._layout, table, rows, offsets, write, channels=channels, where=self.where
+            self._layout,
+            table,
+            rows,
+            offsets,
+            write,
+            channels=channels,
+            where=self.where,
+            file=self._file.standing,
         )
         jobs = plan_jobs(
             rows,

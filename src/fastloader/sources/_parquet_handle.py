@@ -18,6 +18,7 @@ from fastloader.sources._file_errors import check_unchanged, naming
 from fastloader.sources._location import Location, PathLike, StorageOptions
 from fastloader.sources._opened_here import OpenedHere, state_without
 from fastloader.sources._sized_stream import SizedStream
+from fastloader.sources._standing_file import StandingFile
 
 __all__ = ["ParquetHandle"]
 
@@ -49,6 +50,8 @@ class ParquetHandle:
         self.fingerprint = self._read_fingerprint()
         """Hash of the footer, which has sizes and places of all data, of the file's size and of
         when it was last written to: other pixels may have the same footer."""
+        self.standing = StandingFile(self.path)
+        """Knows when it was written to in place."""
         self._opened = OpenedHere(self._open)
         self._raw = OpenedHere(self._open_raw)
         self._withheld = OpenedHere(self._open_withheld)

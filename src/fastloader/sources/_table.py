@@ -29,6 +29,11 @@ class ArrowTable(Protocol):
         ...
 
     @property
+    def file_path(self) -> str:
+        """Path or URL of the file or folder alone."""
+        ...
+
+    @property
     def fingerprint(self) -> str:
         """Text that changes when the content does."""
         ...

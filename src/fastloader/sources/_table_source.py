@@ -30,6 +30,7 @@ from fastloader.sources._ome_arrow_table import ImageTableReader
 from fastloader.sources._piece_pass import PiecePass, is_among
 from fastloader.sources._pixels_apart import PieceRows
 from fastloader.sources._protocol import ColumnValues, ImageSource, ImageTable, WritePixels
+from fastloader.sources._standing_file import StandingFile
 from fastloader.sources._table import ArrowTable, HasMappedFile, HasPixelsApart, HasStatistics
 from fastloader.sources._write_behind import WriteBehind
 
@@ -81,6 +82,7 @@ class TableSource:
                 the only one.
         """
         self._table = table
+        self._file = StandingFile(table.file_path)
         self._apart = table if isinstance(table, HasPixelsApart) else None
         self._mapped = table if isinstance(table, HasMappedFile) else None
         schema = table.schema
@@ -210,7 +212,14 @@ class TableSource:
         if sum_bytes < _WORTH_A_THREAD_BYTES:
             num_threads = 1
         writer = PixelWriter(
-            self._layout, table, rows, offsets, write, channels=channels, where=self.where
+            self._layout,
+            table,
+            rows,
+            offsets,
+            write,
+            channels=channels,
+            where=self.where,
+            file=self._file,
         )
         left = rows
         with ExitStack() as stack:
@@ -314,6 +323,7 @@ class TableSource:
             lambda offset, array: None,  # noqa: ARG005
             channels=None,
             where=self.where,
+            file=self._file,
         )
         for row_numbers, column in self._batches(self._pieces, outliers, 1):
             nowhere.write(column, row_numbers)

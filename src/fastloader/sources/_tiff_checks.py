@@ -29,6 +29,8 @@ LEAST_SEGMENT_BYTES = 4 << 10
 """Images of more strips or tiles, and of smaller ones, are parsed again when their pixels are read: to
 note where each is would take memory."""
 _PIXEL_KINDS = {"b": (1,), "u": (1, 2, 4, 8), "i": (1, 2, 4, 8), "f": (2, 4, 8)}
+_PLANAR_CONFIGURATIONS = {1, 2}
+"""Samples of a pixel side by side, or each in a plane of its own."""
 _MOST_PLANES = 1 << 24
 _LARGE_TILE = 1 << 24  # pixels
 _MOST_PER_BYTE = {1: 1, 5: 4096, 8: 1040, 32946: 1040, 50013: 1040, 32773: 64}
@@ -137,6 +139,13 @@ def check_segments(pages: list[Any], path: str) -> None:
     for number, page in enumerate(pages):
         file = page.parent.filehandle
         size_bytes = sizes.setdefault(id(file), file.size)
+        kind = page.keyframe
+        if kind.samplesperpixel > 1 and kind.planarconfig not in _PLANAR_CONFIGURATIONS:
+            # tifffile takes it for planes, but counts the strips or tiles of one
+            raise ImageDataError(
+                f"{path}, page {number}: its planar configuration is {kind.planarconfig}, but "
+                f"expected 1 or 2: the file is damaged."
+            )
         expected = math.prod(page.chunked)
         offsets, counts = page.dataoffsets, page.databytecounts
         if len(offsets) != expected or len(counts) != expected:
