@@ -14,7 +14,7 @@ Method: all processes map one file of the images, privately, whose pages are in 
     Nobody reads each page of a large batch: what is lazy in the batches of workers costs their
     loaders nothing here. Hugging Face datasets gets the first 4,000 small images, or 498 large
     ones, in tables of its own.
-Limit: the gather alone, into buffers that exist, as the loader gathers; its batches are read as all
+Limit: the gather alone, into buffers that exist, in huge pages, as the loader gathers; its batches are read as all
     others are.
 Losing cases: the dataset that indexes, one sample after the other, costs FastLoader what Python
     costs; only a dataset that it can read by whole batches is gathered.
@@ -35,6 +35,7 @@ from torch.utils.data import Dataset, TensorDataset
 from _harness import Benchmark, Run, Work
 from _passes import FEW, add_loaders, count_images
 from _peers import LOADERS, Epochs
+from fastloader.tensors._buffers import BufferPool
 from fastloader.tensors._gather import gather_rows
 from fastloader.threads._crew import Crew, working_with
 
@@ -128,7 +129,8 @@ def _filling(epochs: Epochs) -> Run:
 def limit(path: Path, images: str, smoke: bool) -> Run:
     """The gather alone, into two buffers that exist: what no loader can beat."""
     pixels, labels = _map_images(path, images, smoke)
-    outs = [torch.empty((_BATCH_SIZE, *pixels.shape[1:]), dtype=pixels.dtype) for _ in range(2)]
+    allocate = BufferPool()  # in huge pages: small ones take longer to fill
+    outs = [allocate((_BATCH_SIZE, *pixels.shape[1:]), pixels.dtype) for _ in range(2)]
     crew = Crew(torch.get_num_threads() - 1)
 
     def epoch() -> Iterator[Any]:
