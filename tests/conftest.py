@@ -149,9 +149,9 @@ def unpinned(monkeypatch: pytest.MonkeyPatch) -> None:
         def __getattr__(self, name: str) -> Any:
             return getattr(torch, name)
 
-        def empty(self, *shape: int, pin_memory: bool, dtype: torch.dtype) -> torch.Tensor:
+        def empty(self, *shape: int, pin_memory: bool, **options: Any) -> torch.Tensor:
             assert pin_memory
-            return torch.empty(*shape, dtype=dtype)
+            return torch.empty(*shape, **options)
 
     monkeypatch.setattr("fastloader.sampling._uploaded.torch", Torch())
 

@@ -27,6 +27,7 @@ __all__ = [
     "draws_on_cpu_by_default",
     "forget_scaled_step",
     "index_sampler",
+    "is_lost_by_fork",
     "not_compiled",
     "reads_otherwise",
     "registered_tensors",
@@ -141,6 +142,11 @@ def worker_info_of_thread(info: WatchedWorkerInfo) -> Iterator[None]:
         yield
     finally:
         _of_thread.info = None
+
+
+def is_lost_by_fork() -> bool:
+    """Tell whether this process is the forked child of one that used CUDA, and so cannot: not for pinned memory either."""
+    return torch.cuda._is_in_bad_fork()  # noqa: SLF001
 
 
 def stream_teller(device: torch.device) -> Callable[[], Any]:

@@ -62,6 +62,19 @@ def test_a_refusal_is_an_error_with_its_number(library):
         _driver.reads_host_addresses()
 
 
+def test_without_a_driver_there_is_nothing_to_capture(monkeypatch):
+    def refuse():
+        raise CudaCallError("none")
+
+    _driver._exchange_of_modes.cache_clear()
+    monkeypatch.setattr(_driver, "_library", refuse)
+
+    with _driver.uncaptured():
+        pass
+
+    _driver._exchange_of_modes.cache_clear()
+
+
 def test_the_mode_of_capture_is_put_back(library):
     with _driver.uncaptured():
         assert library.modes == [2]

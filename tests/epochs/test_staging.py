@@ -54,3 +54,12 @@ def test_a_device_that_is_not_there_is_refused_with_those_that_are(monkeypatch, 
 
     with pytest.raises(SettingsError, match=f"device='{device}' is not there: {says}"):
         iter(loader)
+
+
+def test_the_forked_child_of_a_process_that_used_a_device_pins_nothing(monkeypatch):
+    loader = FastLoader(TensorDataset(torch.arange(4)), 2, pin_memory=True, num_workers=0)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
+    monkeypatch.setattr(_staging, "is_lost_by_fork", lambda: True)
+
+    assert [batch.tolist() for [batch] in loader] == [[0, 1], [2, 3]]

@@ -16,10 +16,12 @@ from fastloader.stages import (
     MOST_UNDER_WAY,
     LostBatchError,
     copied_ahead,
+    copied_ahead_and_cut,
     copied_to,
     lock_pages,
 )
 from fastloader.streams._queue_state import QueueState
+from fastloader.tensors._rows import Merged
 from fastloader.threads._standby import Standby, StandbyKeeper
 
 CPU = torch.device("cpu")
@@ -230,6 +232,47 @@ def test_a_device_without_memory_is_asked_again_by_a_thread(device, keeper):
     stream.close()
 
     assert seen == list(range(8))
+
+
+def test_merged_batches_for_which_there_is_no_memory_are_copied_in_parts(device, keeper):
+    class Column:
+        row_bytes = 8
+
+        def copy_to(self, _device, positions):
+            if len(positions) > 3:
+                raise torch.OutOfMemoryError("none left")
+            return torch.from_numpy(positions) * 10
+
+    class OfRows(Source):
+        def __next__(self):
+            rows = HostRows(Column(), np.arange(9) + 9 * next(self.numbers))
+            return Merged({"number": rows}, np.array([2, 2, 2, 2, 1]))
+
+    asked = []
+    stream = copied_ahead_and_cut(
+        OfRows(2), CPU, 2, Standby(keeper), lambda: asked.append(None)
+    )
+
+    found = [next(stream)["number"].tolist() for _ in range(10)]
+    stream.close()
+
+    assert [10 * number for number in range(18)] == [value for one in found for value in one]
+    assert [len(one) for one in found] == [2, 2, 2, 2, 1] * 2
+    assert asked
+
+
+def test_a_single_batch_for_which_there_is_no_memory_waits_for_it(device, keeper):
+    class OfOne(Source):
+        def __next__(self):
+            return Merged({"number": Part(next(self.numbers))}, np.array([1]))
+
+    Part.errors = [torch.OutOfMemoryError("none left")]
+    stream = copied_ahead_and_cut(OfOne(3), CPU, 2, Standby(keeper), lambda: None)
+
+    with pytest.raises(torch.OutOfMemoryError):
+        next(stream)
+    assert list(numbers_of(stream)) == [0, 1, 2]
+    stream.close()
 
 
 def test_copies_ahead_leave_the_last_memory_to_the_consumer(device):

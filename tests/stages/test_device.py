@@ -1,5 +1,6 @@
 """Batches arrive on the device as they were made, while later ones overwrite nothing."""
 
+import gc
 import logging
 import os
 import time
@@ -360,3 +361,102 @@ def test_a_device_transform_runs_where_the_batch_is():
 def to_float(batch):
     images, labels = batch
     return images.float() / 255, labels
+
+
+class OneByOne(torch.utils.data.Dataset):
+    """The samples of a dataset, whose loader knows nothing of them."""
+
+    def __init__(self, dataset):
+        self.dataset = dataset
+
+    def __len__(self):
+        return len(self.dataset)
+
+    def __getitem__(self, index):
+        return self.dataset[index]
+
+
+KINDS = {
+    "ahead": {},
+    "resident": {"resident": "device"},
+    "processes": {"num_workers": 2},
+    "threads": {"num_workers": 2, "workers": "threads"},
+}
+
+
+def of_kind(kind, data, batch_size, **options):
+    dataset = OneByOne(data) if "num_workers" in KINDS[kind] else data
+    return FastLoader(dataset, batch_size, shuffle=True, **KINDS[kind], **options)
+
+
+@pytest.mark.parametrize("options", [{"device": "cuda"}, {"pin_memory": True}], ids=str)
+@pytest.mark.parametrize("kind", KINDS)
+def test_graphs_are_captured_while_batches_are_made_ahead(kind, options):
+    if kind == "resident" and "device" not in options:
+        pytest.skip("needs a device")
+    images, data = make_tensors(10_000, (3, 64, 64))
+    loader = of_kind(kind, data, 64, **options)
+    counter = torch.zeros(1024, device="cuda")
+    num_captures = 0
+
+    for number, (batch, labels) in enumerate(loader):
+        assert torch.equal(batch.cpu(), images[labels.cpu()])
+        if number % 8 == 0:
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                for _ in range(100):
+                    counter.add_(1)
+            graph.replay()
+            num_captures += 1
+
+    assert counter[0].item() == 100 * num_captures
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_another_default_device_changes_nothing(kind):
+    images, data = make_tensors(500)
+    loader = of_kind(kind, data, 64, device="cuda", generator=torch.Generator())
+    torch.set_default_device("cuda")
+    try:
+        found = list(loader)
+    finally:
+        torch.set_default_device("cpu")
+
+    for batch, labels in found:
+        assert torch.equal(batch.cpu(), images[labels.cpu()])
+
+
+@pytest.mark.parametrize("kind", ["ahead", "resident"])
+def test_batches_that_are_made_together_come_singly_where_memory_is_short(kind):
+    images, data = make_tensors(20_000, (3, 96, 96))
+    loader = of_kind(kind, data, 64, device="cuda")
+    sum(len(labels) for _, labels in loader)
+    gc.collect()
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()
+    total = torch.cuda.get_device_properties(0).total_memory
+    most = torch.cuda.memory_reserved() + (60 << 20)  # a single one takes 1.8 MB
+    torch.cuda.set_per_process_memory_fraction(most / total)
+    try:
+        seen = []
+        for batch, labels in loader:
+            assert torch.equal(batch.cpu(), images[labels.cpu()])
+            seen += labels.tolist()
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+
+    assert sorted(seen) == list(range(20_000))
+
+
+def test_a_forked_child_reads_on_the_cpu():
+    images, data = make_tensors(200)
+    loader = FastLoader(data, 64)
+    for batch, labels in loader:
+        assert torch.equal(batch.cuda().cpu(), images[labels])
+
+    child = os.fork()
+    if child == 0:
+        is_right = all(torch.equal(batch, images[labels]) for batch, labels in loader)
+        os._exit(0 if is_right else 1)
+
+    assert os.waitpid(child, 0)[1] == 0

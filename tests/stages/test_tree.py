@@ -108,3 +108,15 @@ def test_objects_with_a_method_of_their_own_use_it():
 
     assert mapped[0].where == "device"
     assert mapped[1].item() == 1.0
+
+
+def test_fields_that_nobody_has_set_stay_so():
+    @dataclasses.dataclass
+    class Partly:
+        images: torch.Tensor
+        later: object = dataclasses.field(init=False)
+
+    mapped = map_tensors(Partly(torch.ones(2)), lambda tensor: tensor + 1)
+
+    assert mapped.images.tolist() == [2, 2]
+    assert not hasattr(mapped, "later")

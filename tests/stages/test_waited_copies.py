@@ -77,7 +77,7 @@ def test_all_ways_to_a_device_do_without_streams_where_there_are_none():
     streams = [
         copied_to(Source([]), APPLES),
         copied_ahead(Source([]), APPLES, 2, keeper.lend()),
-        copied_ahead_and_cut(Source([]), APPLES, 2, keeper.lend()),
+        copied_ahead_and_cut(Source([]), APPLES, 2, keeper.lend(), lambda: None),
     ]
 
     assert [next(stream, "over") for stream in streams] == ["over"] * 3

@@ -82,18 +82,27 @@ def launch(
 def uncaptured() -> Iterator[None]:
     """Let this thread make calls while another one captures a CUDA graph.
 
-    A capture ends with an error if any thread makes a call that might wait for the device.
-
-    Raises:
-        CudaCallError: If there is no driver.
+    A capture ends with an error if any thread makes a call that might wait for the device. Without a
+    driver of CUDA's, as with AMD's devices, nothing is done.
     """
-    exchange = _library().cuThreadExchangeStreamCaptureMode
+    exchange = _exchange_of_modes()
+    if exchange is None:
+        yield
+        return
     mode = ctypes.c_int(_RELAXED)
     exchange(ctypes.byref(mode))
     try:
         yield
     finally:
         exchange(ctypes.byref(mode))
+
+
+@cache
+def _exchange_of_modes() -> Any:
+    try:
+        return _library().cuThreadExchangeStreamCaptureMode
+    except CudaCallError:
+        return None
 
 
 def _check(status: int) -> None:

@@ -1,5 +1,6 @@
 """Rows of data in host memory that a device is to read by itself."""
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -48,6 +49,15 @@ class HostRows:
     def nbytes(self) -> int:
         """Bytes of all rows."""
         return len(self._positions) * self._column.row_bytes
+
+    def cut(self, lengths: Sequence[int]) -> "list[HostRows]":
+        """Return the rows in parts.
+
+        Args:
+            lengths: Rows of each part; together all of them.
+        """
+        parts = np.split(self._positions, np.cumsum(lengths)[:-1])
+        return [HostRows(self._column, part) for part in parts]
 
     def to(self, device: torch.device, **_options: Any) -> torch.Tensor:
         """Queue a copy on the current stream of the device, and return what will be there.

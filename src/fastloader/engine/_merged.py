@@ -147,6 +147,10 @@ class MergedRun(OnDemand):
         """End the threads that help making batches."""
         self._maker.close()
 
+    def make_less(self) -> None:
+        """Make each batch by itself from now on: there is no memory for several."""
+        self._num_merged, self._may_merge = 1, False
+
     def _num_wanted(self) -> int:
         is_first, self._is_first = self._is_first, False
         if is_first and self._row_bytes.latest and isinstance(self._order, UploadedOrder):
@@ -207,7 +211,7 @@ class MergedRun(OnDemand):
 
     def _make_singly(self, wanted: Sequence[Drawn]) -> list[Merged]:
         # So that an error comes at its batch, and the others come too.
-        self._num_merged, self._may_merge = 1, False
+        self.make_less()
         self._single.extend(wanted)
         return []
 

@@ -5,7 +5,9 @@ from typing import Any
 
 import torch
 
+from fastloader._torch_internals import is_lost_by_fork
 from fastloader.datasets._batched import has_independent_rows
+from fastloader.direct import uncaptured
 from fastloader.engine import BatchMaker, Deliveries, FetchPlan, InProcessRun, MergedRun
 from fastloader.epochs._direct_reading import DirectMaker, DirectReading
 from fastloader.errors import SettingsError
@@ -77,14 +79,16 @@ def allocator(loader: Any, device: torch.device | None, buffers: BufferPool) -> 
         buffers: Of the loader.
     """
     wants_pinned = loader.pin_memory or (device is not None and device.type == "cuda")
-    if wants_pinned and torch.cuda.is_available():
+    if wants_pinned and torch.cuda.is_available() and not is_lost_by_fork():
         return _pinned_empty
     return buffers
 
 
 def _pinned_empty(shape: Any, dtype: torch.dtype) -> torch.Tensor:
     # Torch's cache of page-locked blocks: it keeps each until copies from it are over.
-    return torch.empty(tuple(shape), dtype=dtype, pin_memory=True)
+    # Worker threads make some while the loop may be capturing a graph; the default device may be another.
+    with uncaptured():
+        return torch.empty(tuple(shape), dtype=dtype, device="cpu", pin_memory=True)
 
 
 def made_here(
@@ -126,7 +130,9 @@ def made_here(
     if rows is not None:
         whole = DirectMaker(rows, device, maker, _pinned_empty, standby.crew)
     merged = MergedRun(whole, order, deliveries)
-    return copied_ahead_and_cut(merged, device, GATHERED_AHEAD, standby, seconds)
+    return copied_ahead_and_cut(
+        merged, device, GATHERED_AHEAD, standby, merged.make_less, seconds
+    )
 
 
 def staged(
@@ -145,6 +151,6 @@ def staged(
     """
     if device is not None:
         return copied_to(stream, device, seconds)
-    if loader.pin_memory and torch.accelerator.is_available():
+    if loader.pin_memory and torch.accelerator.is_available() and not is_lost_by_fork():
         return PinnedStream(stream)
     return stream

@@ -45,7 +45,9 @@ class _Upload:
         """Return the copy, which is queued now if there is none; None if another stream than then is current."""
         stream = self.tell_stream()
         if self._copied is None:
-            host = torch.empty(len(self.array), dtype=torch.int64, pin_memory=True)
+            host = torch.empty(
+                len(self.array), dtype=torch.int64, device="cpu", pin_memory=True
+            )
             np.copyto(host.numpy(), self.array)  # by this thread alone
             self.note_copy(host.to(self.device, non_blocking=True))
         return self._copied if stream == self._stream else None

@@ -3,6 +3,7 @@
 from collections import deque
 from concurrent.futures import Future, wait
 
+from fastloader.direct import uncaptured
 from fastloader.stages._stream import BatchStream
 from fastloader.streams._queue_state import QueueState
 from fastloader.threads._standby import Standby
@@ -113,6 +114,7 @@ class AheadStream:
 
     def _make(self) -> list[Batch]:
         try:
-            return [next(self._source)]
+            with uncaptured():  # the loop may be capturing a graph of its device meanwhile
+                return [next(self._source)]
         except StopIteration:
             return []

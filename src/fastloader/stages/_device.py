@@ -16,6 +16,7 @@ from fastloader.stages._stream import BatchStream, LostBatchError
 from fastloader.stages._tree import map_tensors, move_tensors
 from fastloader.stages._waited_copies import WaitedCopies, has_streams
 from fastloader.streams._queue_state import QueueState
+from fastloader.tensors._rows import halve_merged
 from fastloader.threads._held_interrupts import held_interrupts
 from fastloader.threads._standby import Standby
 from fastloader.typing import Batch
@@ -141,6 +142,8 @@ class CopyStream:
         num_ahead: Copies that are queued before they are asked for, of batches that are there.
         seconds: Takes how long each copy took on the device, by its events; None leaves them
             untimed.
+        make_less: Of a source of `Merged` batches, which are halved where the device has no memory
+            for them: called then, so that others are smaller.
     """
 
     def __init__(
@@ -149,15 +152,17 @@ class CopyStream:
         device: torch.device,
         num_ahead: int,
         seconds: CopySeconds | None = None,
+        make_less: Callable[[], object] | None = None,
     ) -> None:
         self._source = source
+        self._make_less = make_less
         self._seconds = seconds
         self._device = device
         self._num_ahead = num_ahead
         self._module = torch.get_device_module(device)
         self._stream = _side_stream(self._module, device)
         self._ahead: deque[Copy | Exception] = deque()
-        self._in_hand: deque[Batch] = deque()  # one that is being copied, at most
+        self._in_hand: deque[Batch] = deque()  # one that is being copied, or its parts
         self._is_live = False
         self._under_way: deque[_Source] = deque()
 
@@ -230,12 +235,25 @@ class CopyStream:
         try:
             copy = self._start_copy(self._in_hand[0])
         except torch.OutOfMemoryError:
-            raise
+            if not self._halve_in_hand():
+                raise
+            return self._copy_in_hand()
         except Exception as error:
-            self._in_hand.clear()
+            self._in_hand.popleft()
             raise LostBatchError(error) from error
-        self._in_hand.clear()
+        self._in_hand.popleft()
         return copy
+
+    def _halve_in_hand(self) -> bool:
+        """Have two parts of merged batches in place of them; return whether that can be."""
+        if self._make_less is None or len(self._in_hand[0].lengths) == 1:
+            return False
+        self._make_less()
+        parts = halve_merged(self._in_hand[0])
+        held_interrupts.hold()
+        self._in_hand.popleft()
+        self._in_hand.extendleft(reversed(parts))
+        return True
 
     def _start_copy(self, batch: Batch) -> Copy:
         if len(self._under_way) == MOST_UNDER_WAY:
@@ -363,7 +381,8 @@ def copied_ahead(
     """
     if not has_streams(device):
         return AheadStream(WaitedCopies(source, device), depth, standby)
-    ahead = AheadStream(CopyStream(source, device, 0, seconds), depth, standby)
+    copies = CopyStream(source, device, 0, seconds)
+    ahead = AheadStream(copies, depth, standby)
     return ArrivalStream(ahead, device, ahead.begin)
 
 
@@ -372,6 +391,7 @@ def copied_ahead_and_cut(
     device: torch.device,
     depth: int,
     standby: Standby,
+    make_less: Callable[[], object],
     seconds: CopySeconds | None = None,
 ) -> BatchStream:
     """Return single batches of a stream of `Merged` ones as `copied_ahead` does.
@@ -381,11 +401,13 @@ def copied_ahead_and_cut(
         device: An accelerator, with its index.
         depth: Merged batches that are made and copied ahead.
         standby: Has the thread; given back at the end.
+        make_less: Called in the thread when the device has no memory for so many batches in one.
         seconds: Takes how long each copy took, if that is wanted.
     """
     if not has_streams(device):
         return CutStream(AheadStream(WaitedCopies(source, device), depth, standby))
-    ahead = AheadStream(CopyStream(source, device, 0, seconds), depth, standby)
+    copies = CopyStream(source, device, 0, seconds, make_less)
+    ahead = AheadStream(copies, depth, standby)
     return CutStream(ArrivalStream(ahead, device, ahead.begin), ahead.go_on)
 
 

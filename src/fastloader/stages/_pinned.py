@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from fastloader.direct import uncaptured
 from fastloader.stages._stream import BatchStream, LostBatchError
 from fastloader.stages._tree import map_tensors
 from fastloader.streams._queue_state import QueueState
@@ -89,7 +90,9 @@ class PinnedStream:
         self._ident = threading.get_ident()
         torch.accelerator.set_device_index(self._device)  # of this thread
         try:
-            return map_tensors(batch, torch.Tensor.pin_memory, _pin_by_itself)
+            # The loop may be capturing a graph meanwhile.
+            with uncaptured():
+                return map_tensors(batch, torch.Tensor.pin_memory, _pin_by_itself)
         except Exception as error:
             raise LostBatchError(error) from error
 

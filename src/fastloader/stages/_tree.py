@@ -124,6 +124,8 @@ def _map_sequence(batch: Sequence[Any], again: Callable[[Any], Any]) -> Any:
 def _map_dataclass(batch: Any, again: Callable[[Any], Any]) -> Any:
     clone = copy.copy(batch)
     for field in dataclasses.fields(batch):
+        if not hasattr(batch, field.name):
+            continue  # one that nobody has set
         # Past __setattr__, for frozen ones.
         object.__setattr__(clone, field.name, again(getattr(batch, field.name)))
     return clone

@@ -10,7 +10,7 @@ import torch
 from fastloader.direct import HostRows
 from fastloader.typing import Batch
 
-__all__ = ["Merged", "count_bytes", "cut_rows", "has_rows"]
+__all__ = ["Merged", "count_bytes", "cut_rows", "halve_merged", "has_rows"]
 
 
 class Merged(NamedTuple):
@@ -55,6 +55,8 @@ def cut_rows(batch: Batch, lengths: Sequence[int]) -> Sequence[Batch]:
         # Not `split`: autograd would take its results for parts of one tensor, and refuse to
         # let one of them be changed in place by something differentiable.
         return torch.unsafe_split_with_sizes(batch, lengths)
+    if isinstance(batch, HostRows):
+        return batch.cut(lengths)
     columns = zip(*(cut_rows(part, lengths) for part in _parts_of(batch)), strict=True)
     kind = type(batch)
     if kind is dict:
@@ -62,6 +64,17 @@ def cut_rows(batch: Batch, lengths: Sequence[int]) -> Sequence[Batch]:
     if kind is list:
         return list(map(list, columns))
     return list(columns) if kind is tuple else [kind(*parts) for parts in columns]
+
+
+def halve_merged(merged: Merged) -> list[Merged]:
+    """Return two parts of merged batches, in the same memory.
+
+    Args:
+        merged: Two batches or more.
+    """
+    lengths = np.array_split(merged.lengths, 2)
+    parts = cut_rows(merged.batch, [int(part.sum()) for part in lengths])
+    return list(map(Merged, parts, lengths))
 
 
 def _parts_of(batch: Any) -> Sequence[Any]:
