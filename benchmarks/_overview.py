@@ -22,6 +22,7 @@ __all__ = ["summarize"]
 _OURS = {
     "bench_augment": r"batch|in place",
     "bench_cache_memory": r"shared|alone|disk",
+    "bench_cells": r"workers",
     "bench_items": r"OMEArrowDataset",
     "bench_multiscale": r"MultiScale",
     "bench_preload": r"ours|OMEArrowDataset",
@@ -36,6 +37,7 @@ _OURS = {
 
 _PLAIN = {
     "bench_cache_memory": "copies",
+    "bench_cells": "cells behind",
     "bench_multiscale": "step_seconds",
     "bench_stats_overhead": "share",
 }

@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 
 from _overview import summarize
-from _pages import write_tables
+from _pages import read_results, write_tables
 from _reports import Report, find_results
 from write_report import outdated, write_pages
 
@@ -106,6 +106,19 @@ def test_a_line_about_many_tables_names_those_in_which_our_best_row_is_lowest_an
     line = summarize(a_report(results, tmp_path, script="bench_tables", baselines=baselines))
 
     assert line.startswith("0.50x (large) to 30x (odd), 3 tables | - | bare | ")
+
+
+def test_a_line_about_cells_says_how_many_are_behind(tmp_path):
+    cells = [
+        {"num_workers": workers, "ratio": ratio, "is_behind": ratio < 0.95}
+        for workers in (0, 2)
+        for ratio in (0.9, 1.5, 0.9)[workers // 2 :]
+    ]
+    results = read_results({"cells": cells})
+
+    line = summarize(a_report(results, tmp_path, script="bench_cells"))
+
+    assert line.startswith("cells behind: 1 to 2 | - | - | ")
 
 
 def test_many_tables_become_one_with_a_row_for_each(tmp_path):
