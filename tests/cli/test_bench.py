@@ -215,3 +215,18 @@ def test_a_result_that_cannot_be_written_is_one_line(options):
     assert done.returncode == 1
     assert done.stderr.startswith("fastloader: the result cannot be written: ")
     assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
+def test_an_error_that_cannot_be_written_as_json_is_still_told():
+    command = [sys.executable, "-m", "fastloader", "profile", "nowhere:dataset", "--json"]
+
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            command, stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+
+    assert done.returncode == 1
+    told, unwritten = done.stderr.splitlines()
+    assert told.startswith("fastloader: ")
+    assert unwritten.startswith("fastloader: the result cannot be written: ")

@@ -4,8 +4,9 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
+from functools import partial
 from importlib.metadata import version
 
 from fastloader.cli import _bench, _cache, _completion, _convert, _doctor, _profile, _tune
@@ -52,21 +53,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
             report = parsed.run(parsed)
     except FastLoaderError as error:
         print(f"fastloader: {error}", file=sys.stderr)
-        if parsed.json:
-            _print_error(error)
-        return FAILED
+        return _write(partial(_print_error, error), FAILED) if parsed.json else FAILED
     except KeyboardInterrupt:
         print("fastloader: interrupted", file=sys.stderr)
         return INTERRUPTED
     except Exception as error:  # of the user's code, which its traceback tells best
         if parsed.json:
-            _print_error(error)
+            _write(partial(_print_error, error), FAILED)
         raise
+    if parsed.json:
+        return _write(lambda: print(json.dumps(report.values)), report.exit_code)
+    return _write(partial(show, report), report.exit_code)
+
+
+def _write(write: Callable[[], None], exit_code: int) -> int:
+    """Print a result, and return the exit code: another one if it cannot be written.
+
+    Args:
+        write: Prints it.
+        exit_code: Of a result that is written.
+    """
     try:
-        if parsed.json:
-            print(json.dumps(report.values))
-        else:
-            show(report)
+        write()
         sys.stdout.flush()
     except OSError as error:
         # The interpreter must not try to write the rest at its end.
@@ -75,7 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return CUT_OFF  # whoever reads has enough
         print(f"fastloader: the result cannot be written: {error}", file=sys.stderr)
         return FAILED
-    return int(report.exit_code)
+    return exit_code
 
 
 @contextmanager
