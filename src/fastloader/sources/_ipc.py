@@ -30,6 +30,11 @@ _JOINED_BYTES = 48 << 20
 class IpcTable(IpcFile):
     """The rows of an Arrow IPC file."""
 
+    @property
+    def file_path(self) -> str:
+        """Path or URL of the file alone."""
+        return self.path
+
     @cached_property
     def num_rows(self) -> int:
         """Number of rows."""

@@ -79,11 +79,6 @@ class IpcFile:
         """The file, as error messages name it."""
         return self._location.path
 
-    @property
-    def file_path(self) -> str:
-        """Path or URL of the file alone."""
-        return self.path
-
     @cached_property
     def schema(self) -> pa.Schema:
         """Names and types of the columns.
