@@ -182,6 +182,15 @@ class DeadlyIterator(DeadlyStream):
         self.next = state["next"]
 
 
+class NoState(DeadlyIterator):
+    """Cannot say where it is once it is at its end."""
+
+    def state_dict(self):
+        if self.next >= self.length:
+            raise LookupError("no place")
+        return super().state_dict()
+
+
 class Live(Images):
     """Has a state that changes while workers hold copies."""
 

@@ -28,6 +28,7 @@ from fastloader.engine import (
     StreamPoint,
     WorkerPool,
     _member,
+    unpack_point,
 )
 from fastloader.engine._lookahead import Lookahead
 from fastloader.errors import UnpicklableError, WorkerDiedError, WorkerTimeoutError
@@ -46,6 +47,7 @@ from tests.engine.datasets import (
     Hoarding,
     Images,
     Live,
+    NoState,
     Slow,
     Stream,
     Survived,
@@ -502,6 +504,25 @@ def test_a_stream_that_is_gone_on_with_is_gone_on_with_by_a_worker_that_is_start
     )
 
     assert sorted(torch.cat(batches_of(run)).tolist()) == list(range(8, 20))
+
+
+def test_an_error_at_the_end_of_a_stream_arrives(open_pool, tmp_path):
+    pool = open_pool(NoState(set(), tmp_path), num_workers=1)
+
+    with pytest.raises(LookupError, match="no place"):
+        batches_of(start(pool, iter(lambda: [None] * 4, 0), is_iterable=True))
+
+
+def test_a_share_that_is_at_its_end_is_not_asked_where_it_is(open_pool, tmp_path):
+    pool = open_pool(DeadlyIterator(set(), tmp_path), num_workers=1)
+    end = StreamPoint(number=0, num_samples=20, is_ended=True, iterator=20)
+    options = {"is_iterable": True, "stream_points": {0: end}, "deliveries": deque()}
+
+    batches = batches_of(start(pool, iter(lambda: [None] * 4, 0), **options))
+
+    assert batches == []
+    told = [unpack_point(one.stream_point) for one in options["deliveries"]]
+    assert {point._replace(number=0) for point in told} == {end}
 
 
 def test_a_place_in_a_stream_is_of_no_other_run_than_its_own(open_pool):

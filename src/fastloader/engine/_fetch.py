@@ -316,11 +316,13 @@ class _IterableFetcher(Fetcher):
         self, plan: FetchPlan, collate: Callable[[Any], Any], point: StreamPoint | None
     ) -> None:
         super().__init__(plan, collate)
-        self._is_ended = point is not None and point.is_ended
+        self._ended_at = point if point is not None and point.is_ended else None
+        """Of a share that is gone on with at its end: its dataset is not read, and may have no state yet."""
+        self._is_ended = self._ended_at is not None
         self._position = 0 if point is None or point.is_read_again else point.num_samples
-        if point is not None and point.is_ended:
+        if self._ended_at is not None:
             self._samples: Iterator[Sample] = iter(())
-            end_stream(plan.dataset, point)
+            end_stream(plan.dataset, self._ended_at)
         else:
             try:
                 self._samples = open_stream(plan.dataset, point)
@@ -345,6 +347,8 @@ class _IterableFetcher(Fetcher):
         return batch
 
     def stream_point(self, number: int) -> PackedPoint | None:
+        if self._ended_at is not None:
+            return self._ended_at._replace(number=number)
         return self._teller.tell(number, self._position, is_ended=self._is_ended)
 
     def pass_over(self, indices: Any) -> None:

@@ -231,13 +231,14 @@ class _Worker:
         self._send_and_leave(self._reply_to(task))
 
     def _reply_to(self, task: Task) -> Reply:
+        is_end = False
         try:
             self._memory.begin(task.slot)
-            batch = self._make(task)
+            try:
+                batch = self._make(task)
+            except StopIteration:
+                is_end = True
             point = self._stream_point(task)
-        except StopIteration:
-            dropped = pickle.dumps(self._take_num_dropped())
-            return _answer(ReplyKind.END, task, dropped, self._stream_point(task))
         except AllSkippedError:
             self._tell_skipped(task)
             return _answer(ReplyKind.EMPTY, task)
@@ -247,6 +248,8 @@ class _Worker:
             self._tell_skipped(task)
             note_file_limit(error)
             return _answer(ReplyKind.ERROR, task, pack_error(error))
+        if is_end:
+            return _answer(ReplyKind.END, task, pickle.dumps(self._take_num_dropped()), point)
         self._tell_skipped(task)
         return self._reply_with(task.run, task.number, batch, point)
 

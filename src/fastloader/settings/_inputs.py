@@ -73,5 +73,7 @@ class GivenOptions(NamedTuple):
         Args:
             name: Of the option.
         """
-        measured = self.measured
-        return None if measured is None else (getattr(measured, name), measured.reasons[name])
+        measured = self.suggested
+        if not isinstance(measured, LoaderSettings):
+            return None
+        return getattr(measured, name), measured.reasons[name]
