@@ -26,6 +26,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 
 #ifdef __SSE2__
@@ -48,6 +49,7 @@ enum {
     PATIENCE_NS = 20000,  /* Time for which a caller waits for others' last portions awake. */
     NAP_NS = 50000,
     SPINS_A_LOOK = 32, /* at the clock */
+    NUM_ALONE = 64,    /* Small jobs, after one in which somebody's core was taken. */
 };
 
 static inline int64_t now_ns(void) {
@@ -158,6 +160,8 @@ typedef struct {
     Py_ssize_t num_helpers;
     Helper *helpers;
     int64_t last_end_ns;
+    int num_alone; /* small jobs that are yet to be done without help */
+    long num_preempted;
     Job job;
     size_t num_portions;
     atomic_int is_taken;
@@ -212,17 +216,30 @@ static void ring(Helper *helper) {
         PyThread_release_lock(helper->bell);
 }
 
-static void wait_for_others(Team *team) {
+/* Returns how often this thread's core was given to another. */
+static long count_preempted(void) {
+#ifdef RUSAGE_THREAD
+    struct rusage usage;
+    if (!getrusage(RUSAGE_THREAD, &usage)) return usage.ru_nivcsw;
+#endif
+    return 0;
+}
+
+/* Returns whether one of them had no processor. */
+static int wait_for_others(Team *team) {
     int64_t end_ns = 0;
+    int has_napped = 0;
     while (atomic_load_explicit(&team->unfinished, memory_order_acquire)) {
         if (!end_ns) end_ns = now_ns() + PATIENCE_NS;
         if (now_ns() < end_ns) {
             for (int i = 0; i < SPINS_A_LOOK; i++) PAUSE();
-        } else { /* one of them has no processor now */
+        } else {
             struct timespec nap = {0, NAP_NS};
             nanosleep(&nap, NULL);
+            has_napped = 1;
         }
     }
+    return has_napped;
 }
 
 static void copy_alone(Job *job) {
@@ -237,7 +254,8 @@ static int copy_together(Team *team, Job *job, int num_wanted) {
     int is_frequent = start_ns - team->last_end_ns < FREQUENT_NS;
     int is_large = job->num_rows * job->row_bytes >= WORTH_A_CALL;
     int num_present = atomic_load(&team->num_present);
-    if (!is_frequent && !is_large) num_wanted = 0;
+    if (!is_large && (!is_frequent || team->num_alone)) num_wanted = 0;
+    if (!is_large && team->num_alone) team->num_alone--;
     int num_called = num_wanted < num_present ? num_wanted : num_present;
     atomic_store_explicit(&team->is_frequent, is_frequent, memory_order_relaxed);
     if (!num_wanted) {
@@ -249,7 +267,10 @@ static int copy_together(Team *team, Job *job, int num_wanted) {
         atomic_store(&team->left, team->num_portions);
         for (int i = 0; i < num_called; i++) ring(&team->helpers[i]);
         help(team);
-        wait_for_others(team);
+        int is_crowded = wait_for_others(team);
+        long num_preempted = count_preempted();
+        if (is_crowded || num_preempted != team->num_preempted) team->num_alone = NUM_ALONE;
+        team->num_preempted = num_preempted;
     }
     team->last_end_ns = now_ns();
     return num_wanted > num_present;
