@@ -460,3 +460,18 @@ def test_a_forked_child_reads_on_the_cpu():
         os._exit(0 if is_right else 1)
 
     assert os.waitpid(child, 0)[1] == 0
+
+
+@pytest.mark.parametrize("kind", ["sparse_coo", "sparse_csr", "sparse_csc", "strided"])
+def test_sparse_and_nested_tensors_arrive(kind):
+    def make(_samples):
+        if kind == "strided":
+            return torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
+        return torch.eye(3).to_sparse(layout=getattr(torch, kind))
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # those layouts are said to be in beta
+        loader = FastLoader(range(4), 2, collate_fn=make, device="cuda", num_workers=0)
+        for batch in loader:
+            assert batch.is_cuda
+            assert batch.layout is getattr(torch, kind)

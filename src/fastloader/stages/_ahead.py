@@ -3,6 +3,8 @@
 from collections import deque
 from concurrent.futures import Future, wait
 
+import torch
+
 from fastloader.direct import uncaptured
 from fastloader.stages._stream import BatchStream
 from fastloader.streams._queue_state import QueueState
@@ -41,15 +43,25 @@ class AheadStream:
 
         Raises:
             StopIteration: At the end of the pass.
+            OutOfMemoryError: If a device has no memory for it, now that it is asked for.
         """
         if not self._is_first:
             self.go_on()
-        self._is_first = False
+        self._is_first = is_asked_again = False
         while self._ahead:
             wait_for(self._ahead[0])  # what interrupts this loses no batch
             next_one = self._ahead.popleft()
             self._num_missing += 1
-            if made := next_one.result():
+            try:
+                made = next_one.result()
+            except torch.OutOfMemoryError:
+                if is_asked_again:
+                    raise
+                # Made ahead there was no memory for it, beside batches that are used up by now.
+                is_asked_again = True
+                self.go_on()
+                continue
+            if made:
                 # The thread would take turns for the interpreter with whoever has asked. One that is
                 # at work is told now of what follows, one that stands still when they have their batch.
                 if self._ahead and not self._ahead[0].done():

@@ -2,7 +2,7 @@
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache
 from typing import Any, NamedTuple, TypeAlias
@@ -414,5 +414,17 @@ def copied_ahead_and_cut(
 def recorded(tensor: torch.Tensor, stream: Any) -> torch.Tensor:
     """Tell the allocator that a stream uses a tensor that was made on another one."""
     if tensor.device.type != "cpu":
-        tensor.record_stream(stream)
+        for part in _parts_in_memory(tensor):
+            part.record_stream(stream)
     return tensor
+
+
+def _parts_in_memory(tensor: torch.Tensor) -> Sequence[torch.Tensor]:
+    """Return what a tensor is made of: torch records no streams of sparse ones."""
+    if tensor.layout is torch.strided or tensor.layout is torch.jagged:
+        return [tensor]
+    if tensor.layout is torch.sparse_coo:
+        return [tensor._indices(), tensor._values()]  # noqa: SLF001 - the public ones want it coalesced
+    if tensor.layout in {torch.sparse_csr, torch.sparse_bsr}:
+        return [tensor.crow_indices(), tensor.col_indices(), tensor.values()]
+    return [tensor.ccol_indices(), tensor.row_indices(), tensor.values()]
