@@ -28,7 +28,6 @@ from fastloader.sources._ome_arrow_pieces import (
 from fastloader.sources._ome_arrow_table import has_pieces
 from fastloader.sources._pixels_apart import ApartPixels
 from fastloader.sources._protocol import ImageTable, WritePixels
-from fastloader.sources._standing_file import StandingFile
 
 __all__ = ["PixelWriter"]
 
@@ -102,7 +101,6 @@ class PixelWriter:
         *,
         channels: Sequence[int] | None,
         where: str,
-        file: StandingFile | None = None,
     ) -> None:
         """Take what to write and where to.
 
@@ -114,7 +112,6 @@ class PixelWriter:
             write: Puts pixels there.
             channels: Channels to keep, in this order; all if None.
             where: File and column, for error messages.
-            file: What batches are read from, which must be as it was; None if that is no file.
         """
         self._layout = layout
         self._table = table
@@ -123,7 +120,6 @@ class PixelWriter:
         self._write = write
         self._channels = None if channels is None else list(channels)
         self._where = where
-        self._file = file
 
     def write(
         self,
@@ -145,9 +141,7 @@ class PixelWriter:
 
         Raises:
             ImageDataError: If the pixels of an image make no sense.
-            SourceError: If the file was written to since it was first opened.
         """
-        self._check_file()
         at = np.searchsorted(self._rows, row_numbers)
         if is_wanted is None:
             is_wanted = np.searchsorted(self._rows, row_numbers, "right") > at
@@ -173,13 +167,7 @@ class PixelWriter:
         except PieceError as error:
             row = int(row_numbers[error.image])
             raise ImageDataError(f"{self._where}, row {row}: {error}.") from error
-        if apart is not None:  # and was read only now
-            self._check_file()
         return len(rows)
-
-    def _check_file(self) -> None:
-        if self._file is not None:
-            self._file.check()
 
     def _write_images(
         self, batch: "_Batch", name: str, images: Integers, dtype: np.dtype[np.generic]

@@ -190,14 +190,7 @@ class ParquetSource:
             return
         table, in_chunks = self._scan
         writer = PixelWriter(
-            self._layout,
-            table,
-            rows,
-            offsets,
-            write,
-            channels=channels,
-            where=self.where,
-            file=self._file.standing,
+            self._layout, table, rows, offsets, write, channels=channels, where=self.where
         )
         jobs = plan_jobs(
             rows,
@@ -219,9 +212,9 @@ class ParquetSource:
         batch_rows = rows_at_once(num_bytes, num_threads, is_in_lists=not has_bytes)
         announce = one_at_a_time(on_rows)
 
+        @self._file.standing.guard
         def write_batch(batch: PieceRows, row_numbers: Integers) -> None:
-            column, apart = batch
-            announce(writer.write(column, row_numbers, apart=apart))
+            announce(writer.write(batch[0], row_numbers, apart=batch[1]))
 
         def run(job: Job) -> None:
             self._run(job, write_batch, write_batch, batch_rows)

@@ -2,10 +2,14 @@
 
 import os
 import stat
+from collections.abc import Callable
+from typing import ParamSpec
 
 from fastloader.errors import SourceError
 
 __all__ = ["StandingFile"]
+
+P = ParamSpec("P")
 
 
 class StandingFile:
@@ -41,6 +45,20 @@ class StandingFile:
                 f"{self._path} was written to since it was first opened: make the dataset anew, and "
                 f"let a new file take the place of one that is being read."
             )
+
+    def guard(self, write: Callable[P, None]) -> Callable[P, None]:
+        """Return a function that writes what was read, and checks the file before and after.
+
+        Args:
+            write: May itself read what it writes.
+        """
+
+        def check_and_write(*arguments: P.args, **options: P.kwargs) -> None:
+            self.check()
+            write(*arguments, **options)
+            self.check()
+
+        return check_and_write
 
     def _look(self) -> tuple[int, int, int, int] | None:
         """Return which file is at the path, its size and when it was last written to."""

@@ -212,26 +212,17 @@ class TableSource:
         if sum_bytes < _WORTH_A_THREAD_BYTES:
             num_threads = 1
         writer = PixelWriter(
-            self._layout,
-            table,
-            rows,
-            offsets,
-            write,
-            channels=channels,
-            where=self.where,
-            file=self._file,
+            self._layout, table, rows, offsets, write, channels=channels, where=self.where
         )
         left = rows
         with ExitStack() as stack:
-            pool = (
-                stack.enter_context(ThreadPoolExecutor(num_threads))
-                if num_threads > 1
-                else None
-            )
+            is_threaded = num_threads > 1
+            pool = stack.enter_context(ThreadPoolExecutor(num_threads)) if is_threaded else None
             for name in self._pieces:
                 is_last = name == self._pieces[-1]
                 one = PiecePass(writer, name, left, on_rows, is_last=is_last)
-                with WriteBehind(one.write, in_thread=num_threads > 1) as behind:
+                guarded = self._file.guard(one.write)
+                with WriteBehind(guarded, in_thread=is_threaded) as behind:
                     for row_numbers, batch in self._read_pieces(
                         name, left, mean_bytes, sum_bytes, 1 if pool is None else 2
                     ):
@@ -323,7 +314,6 @@ class TableSource:
             lambda offset, array: None,  # noqa: ARG005
             channels=None,
             where=self.where,
-            file=self._file,
         )
         for row_numbers, column in self._batches(self._pieces, outliers, 1):
             nowhere.write(column, row_numbers)
