@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from decimal import Decimal
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +26,7 @@ from tests.ome_arrow_tables import ome_arrow_value, random_image, read_as_py
 from tests.ome_arrow_tables import write_images as write
 
 ENDINGS = ["parquet", "arrow", "lance", "duckdb", "vortex"]
+CELLS = Path(__file__).parents[2] / "data" / "nf1_cells.parquet"
 EXTRAS = {"lance": "lance", "duckdb": "duckdb", "vortex": "vortex"}
 every_format = pytest.mark.parametrize("ending", ENDINGS)
 
@@ -578,3 +580,21 @@ def test_channels_described_in_another_number_than_there_are_are_left_out(tmp_pa
 
     (found,) = open_source(written.path).iterate_descriptions()
     assert found.channels == ()
+
+
+def test_tables_are_smaller_than_by_the_level_of_zstd_that_arrow_chooses(tmp_path):
+    cells = OMEArrowDataset(CELLS, dtype=None, progress=False)
+    codec = pa.Codec("zstd")
+    path, arrow, again = (tmp_path / name for name in ("a.parquet", "a.arrow", "b.arrow"))
+
+    convert(CELLS, path, progress=False)
+    convert(CELLS, arrow, progress=False)
+
+    by_default = sum(codec.compress(image.numpy().tobytes()).size for image in cells)
+    assert path.stat().st_size < 0.97 * by_default
+    file = pa.ipc.open_file(arrow)
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    with pa.ipc.new_file(again, file.schema, options=options) as written:
+        for number in range(file.num_record_batches):
+            written.write_batch(file.get_batch(number))
+    assert arrow.stat().st_size < 0.97 * again.stat().st_size

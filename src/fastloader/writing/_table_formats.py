@@ -20,6 +20,8 @@ WriteTable: TypeAlias = Callable[[Path, pa.Schema, Batches, str | None], None]
 
 
 _PAGE_BYTES = 64 << 10
+_ZSTD_LEVEL = 3
+"""Of real images Arrow's own, 1, makes 6 to 30 % more, which are read no sooner, in 0.6 to 0.9 of the time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,7 @@ def _write_parquet(
         path,
         schema,
         compression=compression or "none",
+        compression_level=_ZSTD_LEVEL if compression == "zstd" else None,
         # A dictionary of pixels would be all of them, once more in memory.
         use_dictionary=[name for name in _leaves(schema) if not name.endswith("pixel_bytes")],
         write_page_checksum=True,
@@ -58,7 +61,8 @@ def _write_parquet(
 def _write_ipc(
     path: Path, schema: pa.Schema, batches: Batches, compression: str | None
 ) -> None:
-    options = pa.ipc.IpcWriteOptions(compression=compression)
+    codec = pa.Codec("zstd", _ZSTD_LEVEL) if compression == "zstd" else compression
+    options = pa.ipc.IpcWriteOptions(compression=codec)
     with (
         pa.OSFile(str(path), "wb") as file,
         pa.ipc.new_file(file, schema, options=options) as w,
