@@ -20,7 +20,7 @@ from fastloader.sources._arrow_buffers import (
 from fastloader.sources._ome_arrow_layout import SIZES, ColumnLayout
 from fastloader.sources._protocol import ImageTable
 
-__all__ = ["PIXEL_TYPES", "ImageTableReader", "has_pieces"]
+__all__ = ["PIXEL_TYPES", "ImageTableReader", "find_outliers", "has_pieces"]
 
 PIXEL_TYPES = {
     name: np.dtype(name)
@@ -33,6 +33,10 @@ PIXEL_TYPES = {
 
 # What Arrow makes of Python numbers when no type is given: wider than what was meant.
 _INFERRED = (np.dtype(np.int64), np.dtype(np.float64))
+_OUTLIER, _OUTLIER_PIXELS = 8.0, 1e6
+"""An image is checked first if it claims this many times the pixels of a usual one, and as many."""
+_GIANT_PIXELS = 2**30
+"""Of images that claim more, as a usual one may do itself, the largest is checked first."""
 _MAX_PIXELS = 2**44
 
 Integers: TypeAlias = npt.NDArray[np.int64]
@@ -327,6 +331,16 @@ class ImageTableReader:
 
     def _error(self, row: int, what: str) -> ImageDataError:
         return ImageDataError(f"{self._where}, row {self._num_rows + row}: {what}.")
+
+
+def find_outliers(table: ImageTable) -> Integers:
+    """Return the rows of images that claim to be so large that their pieces are looked at first."""
+    pixels = table.shapes.prod(axis=1)
+    usual = float(np.median(pixels[table.has_image])) if table.has_image.any() else 0.0
+    outliers = np.flatnonzero(pixels > max(_OUTLIER * usual, _OUTLIER_PIXELS))
+    if not len(outliers) and pixels.max(initial=0) > _GIANT_PIXELS:
+        outliers = np.array([pixels.argmax()])
+    return outliers
 
 
 def has_pieces(column: pa.StructArray, name: str) -> npt.NDArray[np.bool_]:

@@ -26,7 +26,7 @@ from fastloader.sources._ome_arrow_layout import (
     other_columns,
 )
 from fastloader.sources._ome_arrow_pixels import PixelWriter
-from fastloader.sources._ome_arrow_table import ImageTableReader
+from fastloader.sources._ome_arrow_table import ImageTableReader, find_outliers
 from fastloader.sources._piece_pass import PiecePass, is_among
 from fastloader.sources._pixels_apart import PieceRows
 from fastloader.sources._protocol import ColumnValues, ImageSource, ImageTable, WritePixels
@@ -41,10 +41,6 @@ Batch = TypeVar("Batch")
 
 _META_ROWS = 4096
 _PIECE_ROWS = 16
-_OUTLIER, _OUTLIER_PIXELS = 8.0, 1e6
-"""An image is checked first if it claims this many times the pixels of a usual one, and as many."""
-_GIANT_PIXELS = 2**30
-"""Of images that claim more, as a usual one may do itself, the largest is checked first."""
 _WRITTEN_BYTES = 16 << 20
 """Pixels written by one call, which takes 0.3 ms beside them: copying 2 MB takes as long."""
 _WORTH_A_THREAD_BYTES = 4 << 20
@@ -91,14 +87,9 @@ class TableSource:
         self._layout = ColumnLayout.of(
             schema.field(self._column).type, self.where, is_interleaved=is_interleaved
         )
-        self._pieces = tuple(
-            name
-            for name, is_there in (
-                ("chunks", self._layout.has_chunks),
-                ("planes", self._layout.plane_dtype is not None),
-            )
-            if is_there
-        )
+        layout = self._layout
+        is_there = {"chunks": layout.has_chunks, "planes": layout.plane_dtype is not None}
+        self._pieces = tuple(name for name in is_there if is_there[name])
 
     @property
     def where(self) -> str:
@@ -299,11 +290,7 @@ class TableSource:
         Raises:
             ImageDataError: If a size is damaged.
         """
-        pixels = table.shapes.prod(axis=1)
-        usual = float(np.median(pixels[table.has_image])) if table.has_image.any() else 0.0
-        outliers = np.flatnonzero(pixels > max(_OUTLIER * usual, _OUTLIER_PIXELS))
-        if not len(outliers) and pixels.max(initial=0) > _GIANT_PIXELS:
-            outliers = np.array([pixels.argmax()])
+        outliers = find_outliers(table)
         if not len(outliers):
             return
         nowhere = PixelWriter(
