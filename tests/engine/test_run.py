@@ -9,6 +9,7 @@ import threading
 import time
 from asyncio import CancelledError
 from collections import deque
+from types import SimpleNamespace
 
 import numpy as np
 import psutil
@@ -31,6 +32,7 @@ from fastloader.engine import (
     unpack_point,
 )
 from fastloader.engine._lookahead import Lookahead
+from fastloader.engine._whereabouts import whereabouts
 from fastloader.errors import UnpicklableError, WorkerDiedError, WorkerTimeoutError
 from fastloader.machine._ranks import Ranks, read_ranks
 from fastloader.randomness._seeding import DrawScope
@@ -599,6 +601,23 @@ def test_a_timeout_names_sample_and_line(open_pool):
 
     assert "samples 4, 5, 6, 7" in str(caught.value)
     assert "__getitem__" in str(caught.value)
+
+
+@pytest.mark.parametrize("is_at_work", [True, False])
+@pytest.mark.parametrize("forks", [True, False])
+def test_locks_are_suspected_where_a_forked_worker_is_at_work(forks, is_at_work):
+    pool = SimpleNamespace(
+        options=SimpleNamespace(forks=forks),
+        processes=[SimpleNamespace(pid=1)],
+        stack_of=lambda _worker: "a line",
+    )
+    task = SimpleNamespace(number=0, indices=[0])
+    pending = SimpleNamespace(worker=0, task=task, reply=None if is_at_work else "done")
+
+    text = whereabouts(pool, [pending])
+
+    assert ("a line" in text) is is_at_work
+    assert ("multiprocessing_context='forkserver'" in text) is (forks and is_at_work)
 
 
 def test_a_stall_is_logged(open_pool, caplog):
