@@ -48,6 +48,7 @@ enum {
     FREQUENT_NS = 100000, /* Pause after which the next job is still waited for awake. */
     PATIENCE_NS = 20000,  /* Time for which a caller waits for others' last portions awake. */
     NAP_NS = 50000,
+    CROWDED_NS = 400000, /* More than one who was just woken takes. */
     SPINS_A_LOOK = 32, /* at the clock */
     NUM_ALONE = 64,    /* Small jobs, after one in which somebody's core was taken. */
 };
@@ -227,19 +228,18 @@ static long count_preempted(void) {
 
 /* Returns whether one of them had no processor. */
 static int wait_for_others(Team *team) {
-    int64_t end_ns = 0;
-    int has_napped = 0;
-    while (atomic_load_explicit(&team->unfinished, memory_order_acquire)) {
-        if (!end_ns) end_ns = now_ns() + PATIENCE_NS;
-        if (now_ns() < end_ns) {
+    if (!atomic_load_explicit(&team->unfinished, memory_order_acquire)) return 0;
+    int64_t waited_ns, start_ns = now_ns();
+    do {
+        waited_ns = now_ns() - start_ns;
+        if (waited_ns < PATIENCE_NS) {
             for (int i = 0; i < SPINS_A_LOOK; i++) PAUSE();
         } else {
             struct timespec nap = {0, NAP_NS};
             nanosleep(&nap, NULL);
-            has_napped = 1;
         }
-    }
-    return has_napped;
+    } while (atomic_load_explicit(&team->unfinished, memory_order_acquire));
+    return waited_ns > CROWDED_NS;
 }
 
 static void copy_alone(Job *job) {
@@ -307,6 +307,7 @@ static PyObject *team_new(PyTypeObject *type, PyObject *arguments, PyObject *key
     Team *team = (Team *)type->tp_alloc(type, 0); /* all of it is 0 */
     if (!team) return NULL;
     team->last_end_ns = now_ns() - FREQUENT_NS;
+    team->num_preempted = count_preempted();
     team->num_helpers = num_helpers;
     team->helpers = PyMem_Calloc((size_t)num_helpers + 1, sizeof(Helper));
     for (Py_ssize_t i = 0; team->helpers && i < num_helpers; i++) {
