@@ -1,6 +1,7 @@
 """Zarr arrays read in C give what zarr gives, and errors of Python."""
 
 import os
+import pickle
 
 import numcodecs
 import numpy as np
@@ -154,6 +155,38 @@ def test_an_array_that_was_made_anew_is_told(tmp_path, way, kind):
         read_flat(source, kind)
 
 
+@each_way
+@each_target
+@pytest.mark.parametrize("version", ["0.4", "0.5"])
+def test_a_chunk_that_is_written_anew_while_a_cache_is_filled_is_told(
+    tmp_path, way, kind, version
+):
+    path = write_ome_zarr(tmp_path / "a.zarr", random_pixels((1, 20, 20)), version=version)
+    for file in path.rglob(
+        "*"
+    ):  # or what is written within some milliseconds has the same time
+        os.utime(file, (0, 1))
+    source = OmeZarrFolder(path)
+    assert source.fingerprint  # by which caches are found
+
+    zarr.open_array(path / "00")[0] = 7
+
+    with pytest.raises(SourceError, match=r"a\.zarr.*was changed since"):
+        read_flat(source, kind)
+
+
+@each_way
+@each_target
+def test_chunks_of_which_none_was_changed_are_read_after_the_fingerprint(tmp_path, way, kind):
+    image = random_pixels((2, 20, 20))
+    image[1] = 0  # is not stored
+    source = OmeZarrFolder(write_ome_zarr(tmp_path / "a.zarr", image, chunks=(1, 20, 20)))
+    fingerprint = source.fingerprint
+
+    assert read_flat(pickle.loads(pickle.dumps(source)), kind) == image.tobytes()
+    assert OmeZarrFolder(tmp_path / "a.zarr").fingerprint == fingerprint
+
+
 @pytest.mark.skipif(extension_module(RAW_FILES) is None, reason="was not compiled")
 class TestCalls:
     """What the compiled function does with arguments that nobody should give it."""
@@ -164,7 +197,7 @@ class TestCalls:
         state = (path / "00" / array.metadata_name).stat()
         paths = [path / "00" / array.metadata_name, f"{path}/00/{array.key_start}"]
         record = np.array(
-            [state.st_size, state.st_mtime_ns, 0, *compiled_numbers(array)], np.int64
+            [state.st_size, state.st_mtime_ns, 0, *compiled_numbers(array), 1 << 62], np.int64
         )
         return record, b"".join(os.fsencode(one) + b"\0" for one in paths)
 
@@ -174,7 +207,7 @@ class TestCalls:
         record[2] = pixels.__array_interface__["data"][0] + 64
         for position, number in change:
             record[position] = number
-        num_read = extension_module(RAW_FILES).read_chunks(
+        num_read = extension_module(RAW_FILES).read_arrays(
             paths, record.tobytes(), -1, functions
         )
         assert (pixels[:64] == 0xAB).all()
@@ -202,7 +235,7 @@ class TestCalls:
         ids=str,
     )
     def test_records_that_make_no_sense_are_refused(self, path, change):
-        with pytest.raises(ValueError, match="26 int64 that make sense"):
+        with pytest.raises(ValueError, match="27 int64 that make sense"):
             self.read(path, change)
 
     @pytest.mark.parametrize("codec", [1, 2, 3, 4])
@@ -211,11 +244,11 @@ class TestCalls:
 
     @pytest.mark.parametrize(
         ("paths", "size"),
-        [(b"a\0", 208), (b"a\0b", 208), (b"a\0b\0", 207), (b"a\0b\0", 0), (b"", 208)],
+        [(b"a\0", 216), (b"a\0b", 216), (b"a\0b\0", 215), (b"a\0b\0", 0), (b"", 216)],
     )
     def test_paths_and_records_must_be_as_many(self, paths, size):
-        with pytest.raises(ValueError, match="26 int64 that make sense"):
-            extension_module(RAW_FILES).read_chunks(paths, bytes(size), -1, (0, 0, 0, 0))
+        with pytest.raises(ValueError, match="27 int64 that make sense"):
+            extension_module(RAW_FILES).read_arrays(paths, bytes(size), -1, (0, 0, 0, 0))
 
     def test_none_are_none(self):
-        assert extension_module(RAW_FILES).read_chunks(b"", b"", -1, (0, 0, 0, 0)) == 0
+        assert extension_module(RAW_FILES).read_arrays(b"", b"", -1, (0, 0, 0, 0)) == 0

@@ -25,6 +25,7 @@ typedef struct {
     int64_t codec;
     int64_t shards; /* a file is a chunk, or has an index of chunks at its end, or at its start */
     int64_t has_index_checksum;
+    int64_t newest_ns; /* when the last of all files of all arrays was changed */
 } Image;
 
 enum { STORED, ZLIB, BLOSC, LZ4, ZSTD };
@@ -223,7 +224,8 @@ static int read_tile(const char *path, const Image *image, const int64_t *origin
         return 1;
     }
     struct stat state;
-    int is_done = fstat(file, &state) == 0 && S_ISREG(state.st_mode);
+    int is_done = fstat(file, &state) == 0 && S_ISREG(state.st_mode) &&
+                  changed_ns(&state) <= image->newest_ns;
     if (is_done && image->shards != NO_SHARDS)
         is_done = read_shard(file, (int64_t)state.st_size, image, origin, pixels, tools);
     else if (is_done) {
@@ -285,30 +287,31 @@ static int is_sound(const Image *image) {
     return 1;
 }
 
-const char READ_CHUNKS_DOC[] =
-    "read_chunks(paths, records, written, functions)\n--\n\n"
+const char READ_ARRAYS_DOC[] =
+    "read_arrays(paths, records, written, functions)\n--\n\n"
     "Read Zarr arrays, each from its own folder, without the interpreter's lock.\n\n"
     "Args:\n"
     "    paths: Of each array two, each ended by a zero byte: of its metadata, and what the paths of\n"
     "        all its files begin with, up to the first number.\n"
-    "    records: Of each array 26 int64: size and time of the last change of the metadata in\n"
+    "    records: Of each array 27 int64: size and time of the last change of the metadata in\n"
     "        nanoseconds, as they were; where the pixels go; sizes of the array, of what a file\n"
     "        holds and of a chunk, of five axes each, the first ones 1 where there are fewer; how\n"
     "        many there are; the character between their numbers; bytes of a pixel; 1 or 0 for\n"
     "        being of the other byte order; a pixel of chunks that are not there; 0 to 4 for no\n"
     "        compression, zlib, Blosc, LZ4 and Zstandard; 0 to 2 for no shards, shards with their\n"
-    "        index at the end, and at the start; 1 or 0 for a checksum of that.\n"
+    "        index at the end, and at the start; 1 or 0 for a checksum of that; the time after which\n"
+    "        no file was changed.\n"
     "    written: Descriptor of a file that images are written to, at positions. If it is -1\n"
     "        they go to memory, at addresses.\n"
     "    functions: Addresses of uncompress (zlib), blosc_decompress_ctx, LZ4_decompress_safe and\n"
     "        ZSTD_decompress; 0 for what is not there.\n\n"
     "Returns:\n"
-    "    How many were read: up to the first of which the metadata were changed, a chunk is damaged,\n"
+    "    How many were read: up to the first of which the metadata or a chunk were changed, one is damaged,\n"
     "    or that cannot be read or written.\n\n"
     "Raises:\n"
     "    ValueError: If a record makes no sense, or there are not two paths for each.";
 
-PyObject *read_chunks(PyObject *module, PyObject *arguments) {
+PyObject *read_arrays(PyObject *module, PyObject *arguments) {
     (void)module;
     Py_buffer paths, records;
     int written;
@@ -338,7 +341,7 @@ PyObject *read_chunks(PyObject *module, PyObject *arguments) {
     Py_END_ALLOW_THREADS
     if (!is_right)
         PyErr_SetString(PyExc_ValueError,
-                        "read_chunks needs 26 int64 that make sense for each two paths that end "
+                        "read_arrays needs 27 int64 that make sense for each two paths that end "
                         "with a zero byte.");
     free(tools.path.block);
     free(tools.stored.block);

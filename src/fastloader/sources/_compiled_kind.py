@@ -24,7 +24,8 @@ class CompiledWay(IntEnum):
     CHUNKS = 3
     """Pixels lie in chunks of a Zarr array, each in its file or in shards.
 
-    Noted of each image is the stamp of the array's metadata.
+    Noted of each image are the stamp of the array's metadata, and the time after which no file of any
+    was changed, as far as that is known.
     """
 
 
@@ -37,4 +38,4 @@ class CompiledKind:
     """Of segments: planes, rows, columns and samples of a pixel; rows and columns of a strip or
     tile; bytes of a sample; 1 or 0 for being deflated, horizontally predicted, of the other byte
     order, and in tiles. Of chunks: what `_chunks.c` has in its records from the sizes of the array
-    on."""
+    on, but for the last."""

@@ -101,8 +101,11 @@ class FileTree(Protocol):
         """
         ...
 
-    def stamp_all(self, inside: str) -> bytes:
-        """Return a hash of the names and stamps of all files in a folder, at any depth."""
+    def stamp_all(self, inside: str) -> tuple[bytes, int]:
+        """Return a hash of the names and stamps of all files in a folder, at any depth.
+
+        With it comes when the last of them was changed, in nanoseconds; 0 if that is not known.
+        """
         ...
 
     def read(self, inside: str) -> bytes:
@@ -244,18 +247,19 @@ class LocalTree:
         state = os.stat(self.path(inside))  # noqa: PTH116 - a Path takes time to make
         return state.st_size, state.st_mtime_ns
 
-    def stamp_all(self, inside: str) -> bytes:
-        """Return a hash of the names and stamps of all files in a folder."""
-        lines = []
+    def stamp_all(self, inside: str) -> tuple[bytes, int]:
+        """Return a hash of the names and stamps of all files in a folder, and the last change."""
+        lines, newest_ns = [], 0
         for place, _, names in os.walk(self.path(inside)):
             for name in names:
                 try:
-                    state = Path(place, name).stat()
+                    state = os.stat(f"{place}/{name}")  # noqa: PTH116 - see stamp
                 except OSError:  # is gone by now, or a link that leads nowhere
                     continue
                 lines.append(f"{place}/{name} {state.st_size} {state.st_mtime_ns}")
+                newest_ns = max(newest_ns, state.st_mtime_ns)
         text = "\n".join(sorted(lines)).encode("utf-8", "surrogateescape")
-        return hashlib.blake2b(text, digest_size=16).digest()
+        return hashlib.blake2b(text, digest_size=16).digest(), newest_ns
 
     def read(self, inside: str) -> bytes:
         """Return a whole file."""

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -33,9 +33,12 @@ from fastloader.sources._zip_tree import UnzippedTree
 
 __all__ = ["OmeZarrFolder"]
 
+Integers: TypeAlias = npt.NDArray[np.int64]
+
 _IMAGES_PER_PART = 32
 _MOST_PARTS = 4000
 _SLACK = 1.01  # pixel sizes are rounded
+_STAMP_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,17 +127,26 @@ class OmeZarrFolder(ImageFolder):
         tree = UnzippedTree(packed)
         job = _Look(tree, find_nodes(tree, stores), level or 0, pixel_size)
         super().__init__(tree, look_at_all(job, tree, num_cores), (level, pixel_size))
+        self._stamps = b""
+        self._newest_ns: int = np.iinfo(np.int64).max
 
     @cached_property
     def fingerprint(self) -> str:
-        """Hash of all metadata, and of size and time of all files with pixels."""
-        stamps = hashlib.blake2b(self._fingerprint.encode(), digest_size=16)
-        arrays = [
-            _join(self.inside(row), self.layout(row).level_path) for row in range(self.num_rows)
-        ]
-        for stamp in self._tree.each(self._tree.stamp_all, arrays):
-            stamps.update(stamp)
-        return stamps.hexdigest()
+        """Hash of all metadata, and of size and time of all files with pixels.
+
+        What it is made of is noted: a file here that is changed later is an error then, where its
+        image is decoded.
+        """
+        stamps = []
+        newest_ns = 0
+        arrays = [self._array_path(row) for row in range(self.num_rows)]
+        for stamp, changed_ns in self._tree.each(self._tree.stamp_all, arrays):
+            stamps.append(stamp)
+            newest_ns = max(newest_ns, changed_ns)
+        if self._tree.is_local:
+            self._stamps, self._newest_ns = b"".join(stamps), newest_ns
+        content = self._fingerprint.encode() + b"".join(stamps)
+        return hashlib.blake2b(content, digest_size=16).hexdigest()
 
     def describe(self, row: int) -> ImageDescription:
         """Read what the attributes say; see `ImageFolder.describe`.
@@ -161,15 +173,27 @@ class OmeZarrFolder(ImageFolder):
         """Read and decode one image; see `ImageFolder.decode`.
 
         Raises:
-            SourceError: If its metadata were changed.
+            SourceError: If its metadata were changed, or a chunk since the fingerprint was taken.
         """
         layout: _ZarrLayout = self.layout(row)
-        tree, folder = self._tree, _join(self.inside(row), layout.level_path)
-        if _stamp(tree, folder, layout.array) != tuple(self.numbers(row).tolist()):
+        tree, folder = self._tree, self._array_path(row)
+        noted = super().numbers(row).tolist()
+        self._check(folder, is_unchanged=_stamp(tree, folder, layout.array) == tuple(noted))
+        self._decode(row, out, channels)
+        if self._stamps:
+            stamp = self._stamps[_STAMP_BYTES * row : _STAMP_BYTES * (row + 1)]
+            self._check(folder, is_unchanged=tree.stamp_all(folder)[0] == stamp)
+
+    def _check(self, folder: str, *, is_unchanged: bool) -> None:
+        if not is_unchanged:
             raise SourceError(
-                f"{tree.path(folder)} was changed since it was first looked at: make the dataset "
-                f"anew."
+                f"{self._tree.path(folder)} was changed since it was first looked at: make the "
+                f"dataset anew."
             )
+
+    def _decode(self, row: int, out: npt.NDArray[Any], channels: Sequence[int] | None) -> None:
+        layout: _ZarrLayout = self.layout(row)
+        tree, folder = self._tree, self._array_path(row)
         order, shape = layout.order, layout.array.shape
         axis = order.channel_axis
         if channels is None or axis is None:
@@ -183,8 +207,19 @@ class OmeZarrFolder(ImageFolder):
     def compiled_paths(self, row: int) -> tuple[str, str]:
         """Return the path of an array's metadata, and what those of all its files begin with."""
         layout: _ZarrLayout = self.layout(row)
-        folder = self._tree.path(_join(self.inside(row), layout.level_path))
+        folder = self._tree.path(self._array_path(row))
         return f"{folder}/{layout.array.metadata_name}", f"{folder}/{layout.array.key_start}"
+
+    def numbers(self, row: int) -> Integers:
+        """Return the stamp of the metadata, and the time after which no file was changed.
+
+        Args:
+            row: Its row number.
+        """
+        return np.append(super().numbers(row), self._newest_ns)
+
+    def _array_path(self, row: int) -> str:
+        return _join(self.inside(row), self.layout(row).level_path)
 
 
 class _Look:

@@ -19,7 +19,7 @@ typedef struct {
     int64_t target;        /* address, or position in the file that is written to */
 } Place;
 
-static int64_t changed_ns(const struct stat *state) {
+int64_t changed_ns(const struct stat *state) {
 #ifdef __APPLE__
     const struct timespec *time = &state->st_mtimespec;
 #else
@@ -159,7 +159,7 @@ static PyMethodDef METHODS[] = {
 #ifndef _WIN32
     {"read_files", read_files, METH_VARARGS, read_files_doc},
     {"read_segments", read_segments, METH_VARARGS, READ_SEGMENTS_DOC},
-    {"read_chunks", read_chunks, METH_VARARGS, READ_CHUNKS_DOC},
+    {"read_arrays", read_arrays, METH_VARARGS, READ_ARRAYS_DOC},
 #endif
     {NULL, NULL, 0, NULL},
 };

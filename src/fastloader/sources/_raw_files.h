@@ -7,6 +7,7 @@
 #include <Python.h>
 
 #include <stdint.h>
+#include <sys/stat.h>
 
 typedef struct {
     char *block;
@@ -34,6 +35,9 @@ static inline int inflate_whole(Uncompress *uncompress, const char *source, int6
            made == (unsigned long)bytes;
 }
 
+/* When a file was last changed, in nanoseconds. */
+int64_t changed_ns(const struct stat *state);
+
 /* Whether a file is as it was when it was looked at. */
 int is_unchanged(const char *path, int64_t size, int64_t time_ns);
 
@@ -46,7 +50,7 @@ int write_whole(int file, const char *source, int64_t bytes, int64_t offset);
 
 PyObject *read_segments(PyObject *module, PyObject *arguments);
 extern const char READ_SEGMENTS_DOC[];
-PyObject *read_chunks(PyObject *module, PyObject *arguments);
-extern const char READ_CHUNKS_DOC[];
+PyObject *read_arrays(PyObject *module, PyObject *arguments);
+extern const char READ_ARRAYS_DOC[];
 
 #endif

@@ -129,7 +129,8 @@ class RawReader:
         Args:
             paths: Of each array two: its metadata, and what the paths of all its files begin with.
             kinds: What `_chunks.c` has in its records from the sizes of the array on.
-            places: Size and time of the last change of the metadata of each, as they were.
+            places: Size and time of the last change of the metadata of each, as they were, and the time
+                after which no file was changed.
             targets: Where the pixels of each go.
             written: Descriptor of the file to write to.
 
@@ -138,7 +139,7 @@ class RawReader:
         """
         records = np.array(
             [
-                [*place.tolist(), target, *kind]
+                [*place[:2].tolist(), target, *kind, place[2]]
                 for place, target, kind in zip(places, targets, kinds, strict=True)
             ],
             np.int64,
@@ -161,6 +162,6 @@ def raw_reader() -> RawReader | None:
     """Return what reads many files at once; None where that is not compiled."""
     module = extension_module(RAW_FILES)
     # Windows' has nothing in it, and one that was built before and left there may have less.
-    if module is None or not hasattr(module, "read_chunks"):
+    if module is None or not hasattr(module, "read_arrays"):
         return None
-    return RawReader(module.read_files, module.read_segments, module.read_chunks)
+    return RawReader(module.read_files, module.read_segments, module.read_arrays)

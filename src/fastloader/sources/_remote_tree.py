@@ -118,7 +118,7 @@ class RemoteTree:
         with self._naming(inside):
             return files.stamp(_join(root, inside))
 
-    def stamp_all(self, inside: str) -> bytes:
+    def stamp_all(self, inside: str) -> tuple[bytes, int]:
         """Return a hash of the names and stamps of all files in a folder.
 
         Of nothing for web servers, which would be asked once for each file.
@@ -129,7 +129,7 @@ class RemoteTree:
             with self._naming(inside):
                 found = files.stamp_all(_join(root, inside))
         text = repr(sorted(found.items())).encode()
-        return hashlib.blake2b(text, digest_size=16).digest()
+        return hashlib.blake2b(text, digest_size=16).digest(), 0
 
     def read(self, inside: str) -> bytes:
         """Return a whole file."""

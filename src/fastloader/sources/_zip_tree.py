@@ -98,7 +98,7 @@ class UnzippedTree:
         tree, rest = self._place(inside)
         return tree.stamp(rest)
 
-    def stamp_all(self, inside: str) -> bytes:
+    def stamp_all(self, inside: str) -> tuple[bytes, int]:
         """Return a hash of the names of all files in a folder, and of what changes with them."""
         tree, rest = self._place(inside)
         return tree.stamp_all(rest)
@@ -178,14 +178,14 @@ class _ZipTree:
     def stamp(self, inside: str) -> Stamp:
         return self._entry(inside).file_size, self._tree.stamp(self._archive)[1]
 
-    def stamp_all(self, inside: str) -> bytes:
+    def stamp_all(self, inside: str) -> tuple[bytes, int]:
         entries = sorted(
             (name, entry.file_size, entry.CRC)
             for name, entry in self._entries.items()
             if name.startswith(f"{inside.strip('/')}/")
         )
         text = repr(entries).encode("utf-8", "surrogateescape")
-        return hashlib.blake2b(text, digest_size=16).digest()
+        return hashlib.blake2b(text, digest_size=16).digest(), 0
 
     def read(self, inside: str) -> bytes:
         entry = self._entry(inside)
