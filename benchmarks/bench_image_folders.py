@@ -14,12 +14,12 @@ Baseline: what the machine gives: a process for each core, started before, which
     a part of the machine give less than their number.
 Method: each run decodes the images with one core and right after it with all. Before each, as much
     memory is filled and given back, since what the machine has not used lately takes several times
-    as long. "gain" is how many times sooner all cores are done; "of one core's time" is the reverse. The last column is the
-    baseline's over ours: 0.85 is 85 % of what the machine gives. Large images of large strips are
-    decoded by threads, as is all that is measured here where `_raw_files.c` was compiled, others by
-    child processes. Starting a child counts, so longer work comes nearer. Beside other work compare
-    "cpu share": of the CPU time that all cores took, what one core takes. It does not see cores
-    that wait for each other.
+    as long. "gain" is how many times sooner all cores are done; "of one core's time" is the
+    reverse. The last column is the baseline's over ours: 0.85 is 85 % of what the machine gives.
+    Large images of large strips are decoded by threads, as is all that is measured here where
+    `_raw_files.c` was compiled, others by child processes. Starting a child counts, so longer work
+    comes nearer. Beside other work compare "cpu share": of the CPU time that all cores took, what
+    one core takes. It does not see cores that wait for each other.
 Limit: the independent processes, which are the baseline: `x baseline` is the share. Images without
     compression are only copied, and cores share the memory. There a further row shows what
     independent processes gain that read as many files, whole, to fresh memory, and nothing else.
