@@ -125,6 +125,7 @@ def test_rows_in_any_order_and_again_are_those_of_the_file(
 def test_a_record_batch_is_decompressed_once_for_rows_that_follow(
     tmp_path, encoding, monkeypatch
 ):
+    monkeypatch.setattr(_stored_buffer, "_SMALL_BYTES", 0)
     path, images = write_many(tmp_path, "feather", encoding)
     source = open_source(path)
     decompressed = []

@@ -332,6 +332,20 @@ def test_the_first_bytes_of_a_buffer_are_those_of_the_whole(codec, asked):
 
 
 @pytest.mark.parametrize("codec", ["lz4", "zstd"])
+def test_a_small_buffer_keeps_no_stream_which_takes_as_much_as_it(codec):
+    content = np.random.default_rng(5).integers(0, 20, 100_000, np.uint8).tobytes()
+    packed = len(content).to_bytes(8, "little") + pa.Codec(codec).compress(
+        content, asbytes=True
+    )
+    before = pa.total_allocated_bytes()
+
+    kept = [StoredBuffer(np.frombuffer(packed, np.uint8), codec) for _ in range(20)]
+
+    assert [stored.first(10).tobytes() for stored in kept] == [content[:10]] * 20
+    assert pa.total_allocated_bytes() - before <= 20 * 110_000
+
+
+@pytest.mark.parametrize("codec", ["lz4", "zstd"])
 def test_a_buffer_that_is_cut_off_is_an_error(codec):
     content = np.random.default_rng(5).integers(0, 20, 2_000_000, np.uint8).tobytes()
     packed = len(content).to_bytes(8, "little") + pa.Codec(codec).compress(

@@ -14,6 +14,8 @@ __all__ = ["StoredBuffer", "decompress_first"]
 
 _STREAM_SHARE = 0.75
 """Up to this share of a buffer, a stream of it takes less time than all of it as a whole."""
+_SMALL_BYTES = 1 << 20
+"""A buffer of so many is decompressed as a whole: a stream of it, which is kept with it, takes as much."""
 _UNCOMPRESSED = -1  # stands for the length of a buffer that compression would not shorten
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
@@ -68,7 +70,8 @@ class StoredBuffer:
         return Lz4Frame.find(self._stored, self.num_bytes) if is_packed else None
 
     def _decompress(self, num_bytes: int) -> None:
-        if self._stream is None and num_bytes > _STREAM_SHARE * self.num_bytes:
+        is_whole = num_bytes > _STREAM_SHARE * self.num_bytes or self.num_bytes <= _SMALL_BYTES
+        if self._stream is None and is_whole:
             codec = pa.Codec(self._codec)
             whole = codec.decompress(pa.py_buffer(self._stored), self.num_bytes)
             self._content, self._num_known = np.frombuffer(whole, np.uint8), self.num_bytes
