@@ -25,7 +25,7 @@ from pyarrow import ipc
 
 from fastloader import FastLoader, OMEArrowDataset
 from fastloader.errors import ImageDataError, SettingsError, SourceError
-from fastloader.sources import _table_source, open_source
+from fastloader.sources import _batch_rows, open_source
 from fastloader.sources._duckdb import DuckDBTable
 from tests.ome_arrow_tables import image_array, ome_arrow_value, random_image
 from tests.sources.reading import assert_same, read_images
@@ -736,7 +736,7 @@ def test_whoever_reads_with_lance_takes_no_new_pages_for_each_read(tmp_path):
 
 
 def test_a_batch_is_let_go_of_before_the_next_is_read(tmp_path, monkeypatch):
-    monkeypatch.setattr(_table_source, "_MIN_READ_BYTES", 1)
+    monkeypatch.setattr(_batch_rows, "_MIN_READ_BYTES", 1)
     source = open_source(write(tmp_path, "duckdb", [ome_arrow_value(one) for one in IMAGES]))
     source.read_table()
     read_fields, is_held = DuckDBTable.read_fields, []

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import ipc
 
-from fastloader.sources import _duckdb, _stored_buffer, _table_source, open_source
+from fastloader.sources import _batch_rows, _duckdb, _stored_buffer, open_source
 from fastloader.sources._kept_blocks import KeptBlocks
 from tests.ome_arrow_tables import image_array, ome_arrow_value, random_image
 from tests.sources.reading import assert_same, read_images
@@ -179,8 +179,8 @@ def test_duckdb_is_asked_twice_for_rows_of_a_small_table(tmp_path, queries):
 
 def test_of_a_large_table_only_rows_that_follow_are_read_ahead(tmp_path, queries, monkeypatch):
     monkeypatch.setattr(_duckdb, "_KEPT_BATCHES", 0)
-    monkeypatch.setattr(_table_source, "_MIN_READ_BYTES", 16_000)  # 2 images, so 8 in a block
-    monkeypatch.setattr(_table_source, "_MAX_READ_BYTES", 16_000)
+    monkeypatch.setattr(_batch_rows, "_MIN_READ_BYTES", 16_000)  # 2 images, so 8 in a block
+    monkeypatch.setattr(_batch_rows, "_MAX_READ_BYTES", 16_000)
     path, images = write_many(tmp_path, "duckdb")
     source = open_source(path)
     source.read_table()
