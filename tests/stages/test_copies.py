@@ -421,7 +421,7 @@ def test_memory_that_an_interrupted_call_has_locked_is_locked_anew(monkeypatch, 
     runtime = SimpleNamespace(cudaHostRegister=register, cudaHostUnregister=locked.pop)
     monkeypatch.setattr(torch.cuda, "cudart", lambda: runtime)
     monkeypatch.setattr(torch.cuda, "check_error", lambda status: 1 // (status == 0))
-    monkeypatch.setattr("fastloader.stages._device._forget_last_error", lambda: None)
+    monkeypatch.setattr("fastloader.stages._locked_pages._forget_last_error", lambda: None)
 
     unlock = lock_pages(4096, 8192)
     assert locked == {4096: 8192}

@@ -7,8 +7,8 @@ from fastloader.stages._device import (
     copied_ahead,
     copied_ahead_and_cut,
     copied_to,
-    lock_pages,
 )
+from fastloader.stages._locked_pages import lock_pages
 from fastloader.stages._pinned import PinnedStream
 from fastloader.stages._resident import ResidentStream
 from fastloader.stages._stream import BatchStream, LostBatchError

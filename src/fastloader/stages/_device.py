@@ -1,9 +1,7 @@
 """Copies batches to a device on a stream of its own, one ahead of the consumer."""
 
-import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import cache
 from typing import Any, NamedTuple, TypeAlias
 
@@ -30,70 +28,16 @@ __all__ = [
     "copied_ahead",
     "copied_ahead_and_cut",
     "copied_to",
-    "lock_pages",
     "recorded",
 ]
 
-logger = logging.getLogger("fastloader")
-
 CopySeconds: TypeAlias = deque[float]
 """How long copies took, in their order; emptied by whoever sums them up."""
-
-_REGISTERED_ALREADY = 712  # cudaErrorHostMemoryAlreadyRegistered
 
 AHEAD = 2
 MOST_UNDER_WAY = 6
 """Copies that may be queued at once. A training loop that runs ahead of its device would else
 ask for slot after slot, each of which has to be made and locked while copies wait."""
-
-
-def lock_pages(address: int, size_bytes: int) -> Callable[[], None]:
-    """Lock memory of our own for copies to a CUDA device.
-
-    Torch keeps no account of such memory: only `CopyStream`, which holds it until its copies are
-    over, may copy from it. Where the system does not allow it, copies are slower, and a
-    warning says so once.
-
-    Args:
-        address: Of the first byte, at the start of a page.
-        size_bytes: Whole pages.
-
-    Returns:
-        What unlocks the memory; to be called while it is mapped.
-    """
-    runtime = torch.cuda.cudart()  # type: ignore[no-untyped-call]
-    try:
-        status = runtime.cudaHostRegister(address, size_bytes, 0)
-        if int(status) == _REGISTERED_ALREADY:
-            # By a call that was interrupted after it, perhaps for pages that lay there before.
-            _forget_last_error()
-            runtime.cudaHostUnregister(address)
-            status = runtime.cudaHostRegister(address, size_bytes, 0)
-        torch.cuda.check_error(status)
-    except torch.cuda.CudaError as error:
-        _forget_last_error()
-        _warn_unlocked(str(error))
-        return lambda: None
-
-    def unlock() -> None:
-        runtime.cudaHostUnregister(address)
-
-    return unlock
-
-
-def _forget_last_error() -> None:
-    """Let CUDA report an error that was dealt with here, not whoever launches a kernel next."""
-    with suppress(RuntimeError):
-        torch.zeros((), device="cuda").add_(1)
-
-
-@cache
-def _warn_unlocked(reason: str) -> None:
-    logger.warning(
-        "Memory of batches cannot be locked for the device (%s), so copying them takes several "
-        "times as long. Raise the limit of locked memory (ulimit -l).",
-        reason,
-    )
 
 
 class Copy(NamedTuple):
