@@ -22,7 +22,7 @@ from fastloader import FastLoader
 from fastloader.datasets import Augment
 from fastloader.errors import SettingsError, WorkerTimeoutError
 from fastloader.transforms import RandomFlip
-from tests.engine.datasets import Faulty, Images, Slow, Stream
+from tests.engine.datasets import Faulty, Images, NoState, Slow, Stream
 from tests.equality import assert_same
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
@@ -340,3 +340,8 @@ def test_settings_say_what_workers_are():
     assert loader.settings.multiprocessing_context is None
     with pytest.raises(SettingsError, match="workers"):
         FastLoader(Images(), workers="fibers")
+
+
+def test_an_error_at_the_end_of_a_stream_arrives(tmp_path):
+    with pytest.raises(LookupError, match="no place"):
+        list(threads(NoState(set(), tmp_path), num_workers=1))

@@ -317,17 +317,13 @@ class _IterableFetcher(Fetcher):
     ) -> None:
         super().__init__(plan, collate)
         self._ended_at = point if point is not None and point.is_ended else None
-        """Of a share that is gone on with at its end: its dataset is not read, and may have no state yet."""
         self._is_ended = self._ended_at is not None
         self._position = 0 if point is None or point.is_read_again else point.num_samples
         if self._ended_at is not None:
             self._samples: Iterator[Sample] = iter(())
             end_stream(plan.dataset, self._ended_at)
         else:
-            try:
-                self._samples = open_stream(plan.dataset, point)
-            except StopIteration as error:
-                raise false_end(error, "__iter__") from error
+            self._samples = open_stream(plan.dataset, point)
         self._nexts = nexts(self._samples)
         self._teller = StreamTeller(plan.dataset, self._samples)
         self._read: list[Sample] = []  # of the batch at hand: they stay where Ctrl-C comes
@@ -347,7 +343,7 @@ class _IterableFetcher(Fetcher):
         return batch
 
     def stream_point(self, number: int) -> PackedPoint | None:
-        if self._ended_at is not None:
+        if self._ended_at is not None:  # the dataset was not begun, and may have no state
             return self._ended_at._replace(number=number)
         return self._teller.tell(number, self._position, is_ended=self._is_ended)
 
@@ -377,8 +373,7 @@ class _IterableFetcher(Fetcher):
         """
         if self._is_cut_off:
             raise RuntimeError(
-                "Ctrl-C has ended the generator of the dataset in the middle of the epoch: begin another one, "
-                "with iter(loader)."
+                "Ctrl-C has ended the generator of the dataset: begin another epoch, with iter(loader)."
             )
         try:
             # One call of C, which loses no sample to what interrupts it.
@@ -387,12 +382,12 @@ class _IterableFetcher(Fetcher):
             self._is_cut_off = getattr(self._samples, "gi_frame", self) is None
             raise
         except Exception as error:
-            place = self._position + len(self._read)
-            error.add_note(f"Raised while reading sample {place} of the stream.")
+            error.add_note(
+                f"Raised at sample {self._position + len(self._read)} of the stream."
+            )
             if self._plan.on_error == "skip":
                 error.add_note(
-                    'on_error="skip" leaves out samples of map-style datasets: a generator ends with '
-                    "what it raises, so catch this in the dataset and go on there."
+                    'on_error="skip" is for map-style datasets: catch this in the dataset, whose generator it ends.'
                 )
             raise
         self._is_exhausted |= len(self._read) < wanted

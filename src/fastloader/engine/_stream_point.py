@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple, TypeAlias
 
 from fastloader.errors import ResumeError
+from fastloader.streams._false_end import false_end
 from fastloader.typing import Sample, Stateful
 
 __all__ = [
@@ -112,10 +113,17 @@ def open_stream(dataset: Iterable[Sample], point: StreamPoint | None) -> Iterato
     Args:
         dataset: The iterable dataset.
         point: Where to go on; None starts at the beginning.
+
+    Raises:
+        RuntimeError: If ``iter`` raises a `StopIteration`, as if the data were at an end.
     """
     if point is not None and isinstance(dataset, Stateful) and point.dataset is not None:
         dataset.load_state_dict(point.dataset)
-    samples = iter(dataset)
+    try:
+        samples = iter(dataset)
+    except StopIteration as error:
+        told: RuntimeError = false_end(error, "__iter__")
+        raise told from error
     if point is not None and point.iterator is not None and isinstance(samples, Stateful):
         samples.load_state_dict(point.iterator)
     return samples

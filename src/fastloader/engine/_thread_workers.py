@@ -237,14 +237,9 @@ class ThreadWorkers:
             for _ in range(num_passed):
                 fetcher.pass_over(indices)
             if not is_divided:
-                job.batch = [fetcher.fetch(indices)]
-                job.point = fetcher.stream_point(job.number)
+                self._fetch_whole(job, indices, fetcher)
             elif not job.failures and isinstance(fetcher, MapFetcher):
                 job.parts[position] = fetcher.read(indices)
-        except StopIteration:
-            job.is_end = True
-            job.num_dropped, fetcher.num_dropped = fetcher.num_dropped, 0
-            job.point = fetcher.stream_point(job.number)
         except AllSkippedError:
             pass
         except BaseException as error:  # noqa: BLE001 - raised in the consumer
@@ -256,6 +251,15 @@ class ThreadWorkers:
         if is_last and is_divided and not job.failures and isinstance(fetcher, MapFetcher):
             self._finish(job, fetcher, worker)
         return is_last
+
+    @staticmethod
+    def _fetch_whole(job: Job, indices: Any, fetcher: Fetcher) -> None:
+        try:
+            job.batch = [fetcher.fetch(indices)]
+        except StopIteration:
+            job.is_end = True
+            job.num_dropped, fetcher.num_dropped = fetcher.num_dropped, 0
+        job.point = fetcher.stream_point(job.number)
 
     @staticmethod
     def _finish(job: Job, fetcher: MapFetcher, worker: int) -> None:
