@@ -20,6 +20,7 @@ from fastloader.stages import (
     copied_to,
     lock_pages,
 )
+from fastloader.stages._device import _parts_in_memory
 from fastloader.streams._queue_state import QueueState
 from fastloader.tensors._rows import Merged
 from fastloader.threads._standby import Standby, StandbyKeeper
@@ -429,3 +430,23 @@ def test_memory_that_an_interrupted_call_has_locked_is_locked_anew(monkeypatch, 
 
     assert not locked
     assert not caplog.records
+
+
+@pytest.mark.filterwarnings("ignore:.*(beta|prototype)")
+@pytest.mark.parametrize(
+    "layout", ["strided", "sparse_coo", "sparse_csr", "sparse_csc", "nested"]
+)
+def test_the_memory_of_tensors_of_any_layout_is_known(layout):
+    if layout == "nested":
+        tensor = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
+    else:
+        tensor = (
+            torch.eye(3).to_sparse(layout=getattr(torch, layout))
+            if layout != "strided"
+            else torch.eye(3)
+        )
+
+    parts = _parts_in_memory(tensor)
+
+    assert all(type(part) is torch.Tensor and not part.is_nested for part in parts)
+    assert all(part.layout is torch.strided for part in parts)

@@ -364,8 +364,10 @@ def recorded(tensor: torch.Tensor, stream: Any) -> torch.Tensor:
 
 
 def _parts_in_memory(tensor: torch.Tensor) -> Sequence[torch.Tensor]:
-    """Return what a tensor is made of: torch records no streams of sparse ones."""
-    if tensor.layout is torch.strided or tensor.layout is torch.jagged:
+    """Return what a tensor is made of: torch records no streams of sparse and nested ones."""
+    if tensor.is_nested:
+        return [tensor.values()]
+    if tensor.layout is torch.strided:
         return [tensor]
     if tensor.layout is torch.sparse_coo:
         return [tensor._indices(), tensor._values()]  # noqa: SLF001 - the public ones want it coalesced
