@@ -434,10 +434,12 @@ def test_memory_that_an_interrupted_call_has_locked_is_locked_anew(monkeypatch, 
 
 @pytest.mark.filterwarnings("ignore:.*(beta|prototype)")
 @pytest.mark.parametrize(
-    "layout", ["strided", "sparse_coo", "sparse_csr", "sparse_csc", "nested"]
+    "layout", ["strided", "sparse_coo", "sparse_csr", "sparse_csc", "nested", "quantized"]
 )
 def test_the_memory_of_tensors_of_any_layout_is_known(layout):
-    if layout == "nested":
+    if layout == "quantized":
+        tensor = torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.quint8)
+    elif layout == "nested":
         tensor = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
     else:
         tensor = (
@@ -449,4 +451,4 @@ def test_the_memory_of_tensors_of_any_layout_is_known(layout):
     parts = _parts_in_memory(tensor)
 
     assert all(type(part) is torch.Tensor and not part.is_nested for part in parts)
-    assert all(part.layout is torch.strided for part in parts)
+    assert all(part.layout is torch.strided and not part.is_quantized for part in parts)

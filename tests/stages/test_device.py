@@ -462,9 +462,13 @@ def test_a_forked_child_reads_on_the_cpu():
     assert os.waitpid(child, 0)[1] == 0
 
 
-@pytest.mark.parametrize("kind", ["sparse_coo", "sparse_csr", "sparse_csc", "strided"])
-def test_sparse_and_nested_tensors_arrive(kind):
+@pytest.mark.parametrize(
+    "kind", ["sparse_coo", "sparse_csr", "sparse_csc", "strided", "quantized"]
+)
+def test_sparse_nested_and_quantized_tensors_arrive(kind):
     def make(_samples):
+        if kind == "quantized":
+            return torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.quint8)
         if kind == "strided":
             return torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
         return torch.eye(3).to_sparse(layout=getattr(torch, kind))
@@ -474,4 +478,4 @@ def test_sparse_and_nested_tensors_arrive(kind):
         loader = FastLoader(range(4), 2, collate_fn=make, device="cuda", num_workers=0)
         for batch in loader:
             assert batch.is_cuda
-            assert batch.layout is getattr(torch, kind)
+            assert batch.is_quantized or batch.layout is getattr(torch, kind)

@@ -364,7 +364,10 @@ def recorded(tensor: torch.Tensor, stream: Any) -> torch.Tensor:
 
 
 def _parts_in_memory(tensor: torch.Tensor) -> Sequence[torch.Tensor]:
-    """Return what a tensor is made of: torch records no streams of sparse and nested ones."""
+    """Return what a tensor is made of: torch records no streams of sparse, nested and quantized ones."""
+    if tensor.is_quantized:
+        blank = torch.empty(0, dtype=torch.uint8, device=tensor.device)
+        return [blank.set_(tensor.untyped_storage())]
     if tensor.is_nested:
         return [tensor.values()]
     if tensor.layout is torch.strided:
