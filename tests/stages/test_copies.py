@@ -432,7 +432,7 @@ def test_memory_that_an_interrupted_call_has_locked_is_locked_anew(monkeypatch, 
     assert not caplog.records
 
 
-@pytest.mark.filterwarnings("ignore:.*(beta|prototype)")
+@pytest.mark.filterwarnings("ignore")  # most layouts are in beta, or deprecated
 @pytest.mark.parametrize(
     "layout", ["strided", "sparse_coo", "sparse_csr", "sparse_csc", "nested", "quantized"]
 )
