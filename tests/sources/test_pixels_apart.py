@@ -15,7 +15,7 @@ from pyarrow import ipc
 from fastloader.engine._hazards import warn_of_hazards
 from fastloader.errors import ImageDataError, SourceError
 from fastloader.shm import ArrayWriter
-from fastloader.sources import _ipc, _pixels_apart, _table_source, open_source
+from fastloader.sources import _ipc, _pixels_apart, _table_source, _vortex, open_source
 from fastloader.sources._flatbuffer import FlatTable
 from fastloader.sources._ipc_file import IpcFile
 from fastloader.sources._mapped_pages import find_views, let_go_of_pages, read_view
@@ -157,6 +157,26 @@ def test_pages_of_a_vortex_file_are_let_go_of_while_it_is_read(
 
     assert max(resident) < path.stat().st_size / 2
     assert_same(images, read_images(source))
+
+
+@pytest.mark.library_threads
+def test_a_few_rows_of_a_vortex_file_are_read_without_a_look_at_what_is_mapped(
+    tmp_path, monkeypatch
+):
+    vortex = pytest.importorskip("vortex")
+    images = [random_image((1, 1, 1, 64, 64), seed=seed) for seed in range(4)]
+    table = pa.table({"image": image_array(list(map(ome_arrow_value, images)))})
+    path = tmp_path / "a.vortex"
+    vortex.io.write(table, str(path))
+    source = open_source(path)
+    looks = []
+    monkeypatch.setattr(_vortex, "find_views", lambda *_: looks.append(1) or [])
+
+    assert_same(images[1:3], read_images(source, [1, 2])[1:3])
+    assert not looks
+    monkeypatch.setattr(_table_source, "_WRITTEN_BYTES", images[0].nbytes)
+    assert_same(images, read_images(source))
+    assert looks
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems tell of no mapping")

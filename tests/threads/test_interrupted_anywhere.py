@@ -173,5 +173,5 @@ def test_a_generator_that_was_interrupted_is_no_end_of_the_data():
     with pytest.raises(KeyboardInterrupt):
         next(iterator)
 
-    with pytest.raises(RuntimeError, match=r"begin another one"):
+    with pytest.raises(RuntimeError, match=r"begin another epoch"):
         next(iterator)

@@ -244,8 +244,10 @@ class TableSource:
             return
         batch_rows = rows_per_read(mean_bytes, sum_bytes, num_held)
         written_rows = max(1, int(_WRITTEN_BYTES // mean_bytes))
+        # Of a few rows: to find their mapping takes longer than they do.
+        mapped = self._mapped if sum_bytes > _WRITTEN_BYTES else None
         for row_numbers, column in self._batches((name,), rows, batch_rows):
-            views = [] if self._mapped is None else self._mapped.find_views(column)
+            views = [] if mapped is None else mapped.find_views(column)
             # Some formats give all their rows at once: what is made of them should not be.
             for start in range(0, len(row_numbers), written_rows):
                 some = slice(start, start + written_rows)
