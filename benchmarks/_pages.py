@@ -47,7 +47,8 @@ def _sum_up_cells(cells: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         ratios = [cell["ratio"] for cell in some]
         found[f"{num_workers} workers"] = {
             "cells": len(some),
-            "cells behind": sum(cell["is_behind"] for cell in some),
+            "cells behind": sum(cell["verdict"] == "behind" for cell in some),
+            "cells open": sum(cell["verdict"] == "open" for cell in some),
             "x stock, median": statistics.median(ratios),
             "x stock, lowest": min(ratios),
             "x stock, highest": max(ratios),
