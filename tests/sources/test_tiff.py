@@ -137,6 +137,26 @@ def test_pages_without_a_name_need_one(tmp_path):
     ]
 
 
+@pytest.mark.parametrize("stack_axis", [None, "Z"])
+def test_two_axes_without_a_name_need_names_in_the_file(tmp_path, stack_axis):
+    pixels = random_pixels((2, 3, 8, 8))
+    tifffile.imwrite(tmp_path / "a.tif", pixels, photometric="minisblack")
+
+    with pytest.raises(ImageDataError, match=r"a\.tif.*'QQYX'.*2 of them.*metadata=.*'ZCYX'"):
+        TiffFolder(tmp_path, stack_axis=stack_axis)
+
+
+def test_an_axis_without_a_name_is_advised_none_that_there_is(tmp_path):
+    pixels = random_pixels((2, 3, 8, 8))
+    metadata = {"axes": "ZQYX"}
+    tifffile.imwrite(tmp_path / "a.tif", pixels, photometric="minisblack", metadata=metadata)
+
+    with pytest.raises(
+        ImageDataError, match=r"3 pages are: say so with stack_axis='T' or 'C'\."
+    ):
+        TiffFolder(tmp_path, stack_axis="Z")
+
+
 def test_a_level_of_a_pyramid_is_read():
     path = REAL / "nf1_pyramid_subifd.ome.tif"
     with tifffile.TiffFile(path) as file:

@@ -118,9 +118,20 @@ def _place_of(name: str, stack_axis: StackAxis | None) -> str:
 
 def _no_place(name: str, size: int, axes: str, shape: Sequence[int], where: str) -> str:
     told = f"{where}: its axes {axes!r} have sizes {tuple(shape)}"
-    if name in _UNNAMED:
+    unnamed = [
+        letter
+        for letter, length in zip(axes.upper(), shape, strict=True)
+        if letter in _UNNAMED and length > 1
+    ]
+    free = [repr(axis) for axis in "TCZ" if axis not in axes.upper()]
+    if len(unnamed) > 1:
         return (
-            f"{told}, and nothing says what the {size} pages are: say so with stack_axis='T', "
-            f"'C' or 'Z'."
+            f"{told}: {len(unnamed)} of them have no name, and stack_axis names one alone. Write the "
+            f"file with names for all, as by tifffile.imwrite(..., metadata={{'axes': 'ZCYX'}})."
+        )
+    if name in _UNNAMED and free:
+        return (
+            f"{told}, and nothing says what the {size} pages are: say so with stack_axis="
+            f"{' or '.join(free)}."
         )
     return f"{told}, and there is no place for {name!r} of size {size} among {STORED_AXES}."
