@@ -34,6 +34,13 @@ def write(path, table, compression, batch_rows=2):
     return path
 
 
+def write_vortex(path, images):
+    vortex = pytest.importorskip("vortex")
+    table = pa.table({"image": image_array(list(map(ome_arrow_value, images)))})
+    vortex.io.write(table, str(path))
+    return path
+
+
 def test_parts_are_loaded_when_they_are_asked_for_and_only_the_last_is_kept():
     loaded = []
 
@@ -139,12 +146,9 @@ def _resident_bytes(path):
 def test_pages_of_a_vortex_file_are_let_go_of_while_it_is_read(
     tmp_path, monkeypatch, num_threads
 ):
-    vortex = pytest.importorskip("vortex")
     monkeypatch.setattr(_table_source, "_WRITTEN_BYTES", 1 << 20)
     images = [random_image((1, 1, 1, 512, 512), seed=seed) for seed in range(16)]
-    table = pa.table({"image": image_array(list(map(ome_arrow_value, images)))})
-    path = tmp_path / "a.vortex"
-    vortex.io.write(table, str(path))
+    path = write_vortex(tmp_path / "a.vortex", images)
     source = open_source(path)
     resident = []
 
@@ -163,12 +167,8 @@ def test_pages_of_a_vortex_file_are_let_go_of_while_it_is_read(
 def test_a_few_rows_of_a_vortex_file_are_read_without_a_look_at_what_is_mapped(
     tmp_path, monkeypatch
 ):
-    vortex = pytest.importorskip("vortex")
     images = [random_image((1, 1, 1, 64, 64), seed=seed) for seed in range(4)]
-    table = pa.table({"image": image_array(list(map(ome_arrow_value, images)))})
-    path = tmp_path / "a.vortex"
-    vortex.io.write(table, str(path))
-    source = open_source(path)
+    source = open_source(write_vortex(tmp_path / "a.vortex", images))
     looks = []
     monkeypatch.setattr(_vortex, "find_views", lambda *_: looks.append(1) or [])
 

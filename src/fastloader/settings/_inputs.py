@@ -73,7 +73,7 @@ class GivenOptions(NamedTuple):
         Args:
             name: Of the option.
         """
-        measured = self.suggested
-        if not isinstance(measured, LoaderSettings):
+        measured = self.measured
+        if measured is None:
             return None
         return getattr(measured, name), measured.reasons[name]
