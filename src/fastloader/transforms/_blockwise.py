@@ -109,7 +109,7 @@ class BlockwiseTransform(IntensityTransform):
             return
         dtype = computing_dtype(images.dtype)
         like = images[:0].to(dtype)
-        # One image alone is left to NumPy: see docs/architecture.md.
+        # One image alone is left to NumPy: see docs/explanation/images.md.
         is_fit = len(images) > 1 and images.dtype in _COMPILED
         kernels = kernels_for(images, out) if is_fit else None
         compiled = self.compiled_change(kernels, like, draws) if kernels else None
