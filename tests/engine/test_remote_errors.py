@@ -1,5 +1,7 @@
 """Errors arrive with their type, their message and where they were raised."""
 
+from dataclasses import dataclass
+
 import pytest
 
 from fastloader.engine._remote_errors import pack_error, unpack_error
@@ -19,6 +21,34 @@ class SilentError(Exception):
 
     def __str__(self):
         raise ValueError("no text")
+
+
+class KeywordError(Exception):
+    """Cannot be made of `args` at all."""
+
+    def __new__(cls, *args, plate):
+        return super().__new__(cls, *args)
+
+    def __init__(self, *args, plate):
+        super().__init__(f"no plate {plate}")
+        self.plate = plate
+
+
+class SlottedError(Exception):
+    """Has an attribute that is not pickled with an exception."""
+
+    __slots__ = ("plate",)
+
+    def __init__(self, plate):
+        super().__init__("no such plate")
+        self.plate = plate
+
+
+@dataclass(frozen=True)
+class FrozenError(Exception):
+    """Lets nobody set an attribute."""
+
+    plate: int
 
 
 class HandleError(Exception):
@@ -46,6 +76,9 @@ def fail_with(error):
         FileNotFoundError(2, "No such file", "cells.tif"),
         UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte"),
         PickyError("cells.csv", 12),
+        KeywordError(plate=7),
+        SlottedError(7),
+        FrozenError(7),
     ],
     ids=lambda error: type(error).__name__,
 )
@@ -62,8 +95,27 @@ def test_attributes_are_kept():
     assert (again.path, again.line) == ("cells.csv", 12)
 
 
-def test_the_traceback_and_the_place_are_noted():
-    (note,) = arrived(KeyError("label")).__notes__
+@pytest.mark.parametrize(
+    "error",
+    [KeywordError(plate=7), SlottedError(7), FrozenError(7)],
+    ids=lambda e: type(e).__name__,
+)
+def test_attributes_are_kept_however_they_are_held(error):
+    assert arrived(error).plate == 7
+
+
+def test_attributes_in_slots_that_cannot_be_pickled_are_left_out():
+    error = SlottedError(lambda: None)
+
+    again = arrived(error)
+
+    assert type(again) is SlottedError
+    assert not hasattr(again, "plate")
+
+
+@pytest.mark.parametrize("error", [KeyError("label"), FrozenError(7)], ids=["plain", "frozen"])
+def test_the_traceback_and_the_place_are_noted(error):
+    (note,) = arrived(error).__notes__
 
     assert "worker 3, batch 7" in note
     assert "raise error" in note

@@ -572,7 +572,29 @@ def test_a_worker_that_cannot_start_is_not_started_anew(open_pool):
     with pytest.raises(WorkerDiedError, match=r"code 3\..* had not started") as caught:
         batches_of(start(pool, in_fours(8), restarts_workers=True))
 
-    assert "would not either" in str(caught.value)
+    assert "would not start either" in str(caught.value)
+
+
+def test_a_worker_that_ends_at_its_start_is_not_said_to_read_samples(open_pool):
+    pool = open_pool(Images(8), num_workers=1, worker_init_fn=lambda worker: sys.exit(3))
+
+    with pytest.raises(WorkerDiedError, match=r"code 3\..* in worker_init_fn") as caught:
+        batches_of(start(pool, in_fours(8)))
+
+    assert "samples 0" not in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, CancelledError])
+def test_what_is_no_exception_is_raised_from_the_start_of_a_worker_too(kind, open_pool):
+    def fail(_worker):
+        raise kind
+
+    pool = open_pool(Images(8), num_workers=1, worker_init_fn=fail)
+
+    with pytest.raises(kind) as caught:
+        batches_of(start(pool, in_fours(8)))
+
+    assert "did not start" in caught.value.__notes__[-1]
 
 
 def test_a_sample_that_ends_every_worker_is_given_up(open_pool):

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import torch
 from torch.utils.data import Dataset, IterableDataset, default_collate
 
+from fastloader._notes import add_note
 from fastloader.datasets._batched import as_batched, as_positions
 from fastloader.datasets._merge import UnlikeBatchesError, merge_batches
 from fastloader.datasets._pass_gate import PassGate
@@ -185,8 +186,8 @@ class MixedDataset(Dataset[Any]):
             with gate, draw_scope(scope):
                 yield
         except Exception as error:
-            error.add_note(
-                f"Raised by the source {self._names[run.source]!r} at {run.describe()}."
+            add_note(
+                error, f"Raised by the source {self._names[run.source]!r} at {run.describe()}."
             )
             raise
 

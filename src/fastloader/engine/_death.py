@@ -18,16 +18,21 @@ _CRASH_SIGNALS = {
 }
 
 
-def describe_death(pid: int | None, exit_code: int | None, batches: Sequence[Any]) -> str:
+def describe_death(
+    pid: int | None, exit_code: int | None, batches: Sequence[Any] | None
+) -> str:
     """Say how a worker ended, with which samples, and what the likely cause is.
 
     Args:
         pid: Of the worker.
         exit_code: As `multiprocessing` gives it: negative for a signal, None if nobody knows.
-        batches: Indices of the batches that it had not delivered, the first being made.
+        batches: Indices of the batches that it had not delivered, the first being made; None if
+            it had not started.
     """
     parts = [f"DataLoader worker (pid {pid}) {_how(exit_code)}"]
-    if batches:
+    if batches is None:
+        parts.append("It had not started: it was loading the dataset, or in worker_init_fn.")
+    elif batches:
         parts.append(f"It was making the batch of {name_samples(batches[0])}.")
     parts.append(_likely_cause(exit_code))
     return " ".join(parts)

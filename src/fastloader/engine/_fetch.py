@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 from torch.utils.data import Subset, default_collate, default_convert
 
+from fastloader._notes import add_note
 from fastloader.engine._collate_errors import find_lost_keys, find_misfits
 from fastloader.engine._stream_point import (
     PackedPoint,
@@ -141,9 +142,8 @@ class Fetcher(ABC):
         except Exception as error:
             # Samples can be anything: looking at them must not hide what went wrong.
             with suppress(Exception):
-                misfit = find_misfits(samples, indices)
-                if misfit is not None:
-                    error.add_note(f"Default collate failed: {misfit}")
+                if (misfit := find_misfits(samples, indices)) is not None:
+                    add_note(error, f"Default collate failed: {misfit}")
             raise
 
     def _call_collate(self, samples: Any) -> Batch:
@@ -156,7 +156,7 @@ class Fetcher(ABC):
 
     def _skip(self, index: Any, error: Exception) -> None:
         if self._plan.on_error == "raise":
-            error.add_note(f"Raised while reading the sample at index {index!r}.")
+            add_note(error, f"Raised while reading the sample at index {index!r}.")
             try:
                 raise error
             finally:
@@ -382,12 +382,13 @@ class _IterableFetcher(Fetcher):
             self._is_cut_off = getattr(self._samples, "gi_frame", self) is None
             raise
         except Exception as error:
-            error.add_note(
-                f"Raised at sample {self._position + len(self._read)} of the stream."
+            add_note(
+                error, f"Raised at sample {self._position + len(self._read)} of the stream."
             )
             if self._plan.on_error == "skip":
-                error.add_note(
-                    'on_error="skip" is for map-style datasets: catch this in the dataset, whose generator it ends.'
+                add_note(
+                    error,
+                    'on_error="skip" is for map-style datasets: catch this in the dataset, whose generator it ends.',
                 )
             raise
         self._is_exhausted |= len(self._read) < wanted

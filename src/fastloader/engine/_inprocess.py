@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from torch.utils.data import default_collate
 
+from fastloader._notes import add_note
 from fastloader.engine._collate import DefaultCollate, collate_map_into
 from fastloader.engine._delivery import Deliveries, Delivery
 from fastloader.engine._fetch import (
@@ -135,7 +136,7 @@ class BatchMaker:
         except (StopIteration, AllSkippedError):
             raise
         except Exception as error:
-            error.add_note(f"Raised in batch {number}, {name_samples(indices)}.")
+            add_note(error, f"Raised in batch {number}, {name_samples(indices)}.")
             raise
         finally:
             if fetcher.skipped:

@@ -3,9 +3,14 @@
 import pickle
 import traceback
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
+
+from fastloader._notes import add_note
 
 __all__ = ["pack_error", "unpack_error"]
+
+_State: TypeAlias = tuple[dict[str, Any], dict[str, Any]]
+"""Attributes of an exception: ordinary ones, and those in slots."""
 
 
 class _Named(NamedTuple):
@@ -14,7 +19,7 @@ class _Named(NamedTuple):
     module: str
     name: str
     arguments: tuple[Any, ...]
-    state: dict[str, Any]
+    state: _State
     otherwise: Any
     """Form of an exception for processes that do not have the class."""
 
@@ -30,7 +35,9 @@ def pack_error(error: BaseException) -> bytes:
     """
     text = "".join(traceback.format_exception(error)).rstrip()
     message = _message_of(error)
-    for form in (error, _parts_of(error), _picklable_parts_of(error)):
+    parts = _parts_of(error)
+    whole = () if parts[2][1] else (error,)  # an exception does not pickle what it has in slots
+    for form in (*whole, parts, _picklable_parts_of(error)):
         packed, again = _tried(form, text)
         is_same = _message_of(again) == message or form is not error
         if type(again) is type(error) and is_same:
@@ -51,7 +58,7 @@ def unpack_error(packed: bytes, where: str) -> BaseException:
     """
     form, text = pickle.loads(packed)
     error = _from_form(form)
-    error.add_note(f"Raised in {where}. Its traceback there:\n\n{text}")
+    add_note(error, f"Raised in {where}. Its traceback there:\n\n{text}")
     return error
 
 
@@ -61,7 +68,7 @@ def _nearest_form(kind: type[BaseException], message: str, text: str) -> Any:
     for base in kind.__mro__[1:]:
         if base is Exception or not issubclass(base, BaseException):
             break
-        form: Any = (base, (told,), {})
+        form: Any = (base, (told,), ({}, {}))
         _, again = _tried(form, text)
         if message in _message_of(again):
             return form
@@ -86,10 +93,14 @@ def _message_of(error: BaseException | None) -> str:
 
 def _picklable_parts_of(
     error: BaseException,
-) -> tuple[type[BaseException], tuple[Any, ...], Any]:
-    kind, arguments, state = _parts_of(error)
+) -> tuple[type[BaseException], tuple[Any, ...], _State]:
+    kind, arguments, (attributes, slots) = _parts_of(error)
     kept = tuple(part if _can_travel(part) else repr(part) for part in arguments)
-    return kind, kept, {name: part for name, part in state.items() if _can_travel(part)}
+    return kind, kept, (_picklable_of(attributes), _picklable_of(slots))
+
+
+def _picklable_of(attributes: dict[str, Any]) -> dict[str, Any]:
+    return {name: part for name, part in attributes.items() if _can_travel(part)}
 
 
 def _can_travel(part: Any) -> bool:
@@ -100,8 +111,10 @@ def _can_travel(part: Any) -> bool:
     return True
 
 
-def _parts_of(error: BaseException) -> tuple[type[BaseException], tuple[Any, ...], Any]:
-    return type(error), error.args, error.__dict__
+def _parts_of(error: BaseException) -> tuple[type[BaseException], tuple[Any, ...], _State]:
+    state = object.__getstate__(error)
+    slots = state[1] if isinstance(state, tuple) else {}
+    return type(error), error.args, (error.__dict__, slots)
 
 
 def _from_form(form: Any) -> BaseException:
@@ -109,11 +122,15 @@ def _from_form(form: Any) -> BaseException:
         return form
     if isinstance(form, _Named):
         return _from_named(form)
-    # Classes whose __init__ wants other arguments than `args` cannot be called with those.
-    kind, arguments, state = form
-    error: BaseException = kind.__new__(kind, *arguments)
-    error.args = arguments
-    error.__dict__.update(state)
+    # Classes whose __init__ or __new__ wants other arguments than `args` cannot be called with
+    # those, and classes that are frozen let nobody set an attribute.
+    kind, arguments, (attributes, slots) = form
+    built_in = next(base for base in kind.__mro__ if base.__module__ == "builtins")
+    error: BaseException = built_in.__new__(kind, *arguments)
+    vars(BaseException)["args"].__set__(error, arguments)
+    error.__dict__.update(attributes)
+    for name, value in slots.items():
+        object.__setattr__(error, name, value)
     return error
 
 

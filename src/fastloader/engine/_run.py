@@ -315,11 +315,13 @@ class PoolRun:
         lost = self._tasks.lost_with(worker)
         process = self._pool.processes[worker]
         process.join(1)
-        text = describe_death(process.pid, process.exitcode, [p.task.indices for p in lost])
+        has_started = self._pool.has_started(worker)
+        batches = [p.task.indices for p in lost] if has_started else None
+        text = describe_death(process.pid, process.exitcode, batches)
         if not self._options.restarts_workers:
             raise WorkerDiedError(text)
-        if not self._pool.has_started(worker) and (process.exitcode or 0) > 0:
-            raise WorkerDiedError(f"{text} It had not started: another one would not either.")
+        if not has_started and (process.exitcode or 0) > 0:
+            raise WorkerDiedError(f"{text} Another one would not start either.")
         self._deaths[worker] += 1
         if self._deaths[worker] > MOST_DEATHS:
             raise WorkerDiedError(

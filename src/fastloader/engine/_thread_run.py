@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 
+from fastloader._notes import add_note
 from fastloader.engine._counters import RunCounters
 from fastloader.engine._delivery import Deliveries, Delivery
 from fastloader.engine._fetch import SkippedSample
@@ -147,7 +148,7 @@ class ThreadRun:
             if job.failures:
                 error, worker = job.failures[min(job.failures)]
                 job.failures.clear()
-                error.add_note(f"Raised in {self._place_of(job, worker)}.")
+                add_note(error, f"Raised in {self._place_of(job, worker)}.")
                 try:
                     raise error
                 finally:
@@ -161,8 +162,9 @@ class ThreadRun:
     def _next_done(self) -> Job | None:
         if self._workers.unstarted:
             failure = self._workers.unstarted[0]
-            failure.error.add_note(
-                f"Raised in DataLoader worker thread {failure.worker}, which did not start."
+            add_note(
+                failure.error,
+                f"Raised in DataLoader worker thread {failure.worker}, which did not start.",
             )
             raise failure.error
         if self._workers.is_repeated and not self._was_told_of_repeats:

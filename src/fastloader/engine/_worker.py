@@ -118,12 +118,18 @@ def run_worker(setup: WorkerSetup, launch: Launch) -> None:
 
 
 def _start_worker(setup: WorkerSetup, launch: Launch, send: "_Sender") -> "_Worker | None":
-    """Return the worker, or None where it cannot start; the consumer is told of either."""
+    """Return the worker, or None where it cannot start; the consumer is told of either.
+
+    Raises:
+        SystemExit: If the dataset or worker_init_fn raises it: it ends the worker.
+    """
     try:
         with launch.load() as (plan, worker_init_fn):
             worker = _Worker(setup, plan, send)
             worker.initialise(worker_init_fn)
-    except Exception as error:  # noqa: BLE001 - raised in the consumer
+    except SystemExit:
+        raise  # ends the worker, as it asks for
+    except BaseException as error:  # noqa: BLE001 - raised in the consumer
         send(Reply(ReplyKind.NOT_STARTED, -1, -1, 0, pack_error(error)))
         return None
     send(Reply(ReplyKind.READY, -1, -1, 0, b""))

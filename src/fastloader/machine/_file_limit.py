@@ -3,6 +3,8 @@
 import errno
 import resource
 
+from fastloader._notes import add_note
+
 __all__ = ["note_file_limit"]
 
 _CODES = {errno.EMFILE, errno.ENFILE}
@@ -13,8 +15,9 @@ def note_file_limit(error: BaseException) -> None:
     if not isinstance(error, OSError) or error.errno not in _CODES:
         return
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    error.add_note(
+    add_note(
+        error,
         f"No more files can be opened: the limit of open files is {soft:,} for this process, and "
         f"can be raised to {hard:,} (ulimit -n, or resource.setrlimit). Raise it, lower "
-        "num_workers, or close the files that the dataset opens."
+        "num_workers, or close the files that the dataset opens.",
     )

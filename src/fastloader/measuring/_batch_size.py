@@ -8,6 +8,7 @@ from typing import Any
 import torch
 import torch.distributed
 
+from fastloader._notes import add_note
 from fastloader.errors import BatchSizeError, SettingsError
 from fastloader.measuring._kept_state import forget_unfinished_step, keeping_state
 from fastloader.measuring._out_of_memory import free_memory, is_out_of_memory
@@ -141,7 +142,7 @@ def _fits(step: Callable[[int], Any], keep: Sequence[Stateful], size: int) -> bo
         if is_out_of_memory(error):
             outcome = _Outcome.OUT_OF_MEMORY
         else:
-            error.add_note(f"Raised by the step for a batch of {size}.")
+            add_note(error, f"Raised by the step for a batch of {size}.")
             outcome, failure = _Outcome.FAILED, error
     # Not in the handler, where the error holds the frames, and they what filled the memory.
     if outcome is not _Outcome.RAN or torch.accelerator.is_available():

@@ -1,8 +1,7 @@
 """Keeps the draws that datasets make from the global generators away from the caller's own."""
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack
 from typing import Any
 
 import torch
@@ -72,34 +71,38 @@ class BatchIsolation:
         """
         return number % _WATCH != 0 and self._habits.is_quiet and not self._is_slow
 
-    @contextmanager
-    def around(self, number: int, num_samples: int) -> Iterator[None]:
-        """Isolate the draws of one batch while the block runs.
+    def around(self, number: int, num_samples: int) -> ExitStack:
+        """Isolate the draws of one batch, from now until the block that this is for has run.
+
+        A generator as a context manager would set an attribute of an exception that passes
+        through it, which a frozen dataclass refuses.
 
         Args:
             number: Of the batch in its epoch.
             num_samples: In the batch.
         """
+        block = ExitStack()
         if self._habits.is_quiet:
-            before, started = self._states(), time.perf_counter()
-            yield
-            self._is_slow = time.perf_counter() - started > _SLOW_SECONDS
-            if self._states() != before:
-                self._habits.note(has_drawn=True, num_samples=num_samples)
-            return
+            block.callback(self._look, self._states(), time.perf_counter(), num_samples)
+            return block
         torch_state = torch.default_generator.get_state()
         self._python.save()
         self._numpy.save()
         seed_global_generators(*self._parts, number)
-        seeded = self._states()
-        try:
-            yield
-        finally:
-            has_drawn = self._states() != seeded
-            self._habits.note(has_drawn=has_drawn, num_samples=num_samples)
-            torch.default_generator.set_state(torch_state)
-            self._python.restore()
-            self._numpy.restore(is_touched=has_drawn)
+        block.callback(self._put_back, torch_state, self._states(), num_samples)
+        return block
+
+    def _look(self, before: Any, started: float, num_samples: int) -> None:
+        self._is_slow = time.perf_counter() - started > _SLOW_SECONDS
+        if self._states() != before:
+            self._habits.note(has_drawn=True, num_samples=num_samples)
+
+    def _put_back(self, torch_state: torch.Tensor, seeded: Any, num_samples: int) -> None:
+        has_drawn = self._states() != seeded
+        self._habits.note(has_drawn=has_drawn, num_samples=num_samples)
+        torch.default_generator.set_state(torch_state)
+        self._python.restore()
+        self._numpy.restore(is_touched=has_drawn)
 
     def _states(self) -> tuple[bytes, bytes, Any]:
         return (
