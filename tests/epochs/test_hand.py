@@ -223,6 +223,8 @@ def test_batches_that_are_looked_at_come_one_by_one(options):
 class Device:
     """A device whose streams are told to wait."""
 
+    Event = torch.cpu.Event
+
     def __init__(self):
         self.current = 1
         self.waits = []

@@ -5,6 +5,7 @@ import logging
 import os
 import time
 import warnings
+from concurrent.futures import wait
 
 import pytest
 import torch
@@ -137,6 +138,41 @@ def test_resident_batches_can_be_used_on_any_stream():
     torch.cuda.synchronize()
 
     assert wrong.tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("streams", [1, 2])
+def test_what_was_gathered_before_its_pass_began_is_there_and_in_order(monkeypatch, streams):
+    monkeypatch.setattr("fastloader.epochs._next_start.LEAST_SECONDS", 0)
+    images, data = make_tensors(20_000)
+    options = {"batch_size": 64, "shuffle": True}
+    stock = torch.utils.data.DataLoader(data, generator=generator(), **options)
+    loader = FastLoader(
+        data, generator=generator(), device="cuda", resident="device", **options
+    )
+    on_device = images.cuda()
+    busy = torch.rand(4096, 4096, device="cuda")
+    wrong = torch.zeros((), dtype=torch.int64, device="cuda")
+    others = [torch.cuda.Stream() for _ in range(streams)]
+    num_used = 0
+
+    for number in range(8):
+        start = loader._opener.residence._next_start
+        if start is not None and start._job is not None:
+            wait([start._job])
+            num_used += 1
+        seen = []
+        stream = others[number % streams]
+        with torch.cuda.stream(stream):
+            for batch, labels in loader:
+                busy = (busy @ busy).clamp(0, 1)
+                wrong += (batch != on_device[labels]).sum()
+                batch.zero_()  # which are the loop's own
+                seen.append(labels)
+        stream.synchronize()
+        assert torch.equal(torch.cat(seen).cpu(), torch.cat([labels for _, labels in stock]))
+
+    assert wrong.item() == 0
+    assert num_used == 6
 
 
 def test_gathering_on_the_device_waits_for_nothing():

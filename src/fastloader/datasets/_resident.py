@@ -10,7 +10,13 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from fastloader.datasets._batched import SubsetRows, TensorRows, WrappedRows, as_positions
+from fastloader.datasets._batched import (
+    SubsetRows,
+    TensorRows,
+    WrappedRows,
+    as_positions,
+    is_ours,
+)
 from fastloader.datasets._tensor_rows import order_in_memory
 from fastloader.datasets._wrapper import DatasetWrapper
 from fastloader.errors import SettingsError
@@ -27,6 +33,7 @@ __all__ = [
     "ResidentData",
     "StoredRows",
     "copied_parts",
+    "is_copy_alone",
     "make_resident",
     "preferred_residence",
 ]
@@ -95,6 +102,18 @@ def copied_parts(batched: BatchedDataset) -> Any:
     if _is_stored(batched):
         return id(batched), copied_parts(batched.stored_rows)
     return batched
+
+
+def is_copy_alone(batched: BatchedDataset) -> bool:
+    """Tell whether a batch of such data on a device follows from the copy and the indices, and from nothing else.
+
+    Wrappers draw by seed and epoch, and may be changed by the caller.
+    """
+    if isinstance(batched, SubsetRows):
+        return is_copy_alone(batched.base)
+    if isinstance(batched, WrappedRows):
+        return False
+    return is_ours(batched) or not _is_stored(batched)
 
 
 def preferred_residence(dataset: Any) -> str | None:

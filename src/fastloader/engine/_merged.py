@@ -17,7 +17,7 @@ from fastloader.sampling._drawn import Drawn, DrawnBatches, Stretch
 from fastloader.sampling._uploaded import UploadedOrder, join_uploaded
 from fastloader.streams._on_demand import OnDemand
 from fastloader.streams._queue_state import QueueState
-from fastloader.tensors._rows import Merged, count_bytes, has_rows
+from fastloader.tensors._rows import CUT_AT_ONCE, Merged, count_bytes, has_rows
 from fastloader.threads._held_interrupts import held_interrupts
 from fastloader.typing import Batch
 
@@ -191,7 +191,10 @@ class MergedRun(OnDemand):
 
     @staticmethod
     def _clipped(num_batches: int) -> int:
-        return min(max(1, num_batches), MOST_MERGED)
+        if num_batches <= CUT_AT_ONCE:
+            return max(1, num_batches)
+        # Whole cuts: a small rest costs the loop as much as a large one.
+        return min(num_batches - num_batches % CUT_AT_ONCE, MOST_MERGED)
 
     def _deliver(self, wanted: Sequence[Drawn], *, has_batch: bool) -> None:
         is_uncut = isinstance(self._deliveries, UncutDeliveries)

@@ -51,7 +51,11 @@ from fastloader.inspection._lengths import length_if_known
 from fastloader.randomness._isolation import DrawingHabits
 from fastloader.randomness._seeding import DrawScope
 from fastloader.sampling._drawn import Drawn
-from fastloader.sampling._foretelling import may_be_drawn_early
+from fastloader.sampling._foretelling import (
+    foretell_epoch,
+    may_be_drawn_early,
+    may_be_foretold,
+)
 from fastloader.sampling._permutations import PermutationsAhead
 from fastloader.stages import BatchStream, CopySeconds
 from fastloader.tensors._buffers import BufferPool
@@ -139,8 +143,19 @@ class EpochOpener:
             is_asked: Whether the caller has asked for it, and so is told why not.
         """
         # Its thread draws the coming orders, which may wait for the gathering of another pass.
-        self._lend_standby(epoch.loader, is_idle=True).give_back()
+        loader, standby = epoch.loader, self._lend_standby(epoch.loader, is_idle=True)
+        standby.give_back()
         order = epoch.begun.order
+        foretell = None
+        if may_be_foretold(loader.sampler, loader.batch_sampler):
+            foretell = partial(
+                foretell_epoch,
+                loader.sampler,
+                loader.batch_sampler,
+                generator=loader.generator,
+                seed=loader.seed,
+                epoch=epoch.begun.epoch + 1,
+            )
         scope = DrawScope(order.start.base_seed, epoch.begun.epoch)
         return self.residence.open(
             epoch.plan,
@@ -149,6 +164,8 @@ class EpochOpener:
             scope,
             epoch.deliveries,
             is_asked=is_asked,
+            foretell=foretell,
+            executor=standby.executor,
         )
 
     def _open_threads(self, epoch: Opening, seconds: CopySeconds | None) -> LoaderIterator:

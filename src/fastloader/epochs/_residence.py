@@ -1,6 +1,8 @@
 """Keeps the data of a loader on its device, where the caller asks for it and it can be."""
 
 import logging
+from concurrent.futures import Executor
+from functools import partial
 from typing import Any
 
 import torch
@@ -9,6 +11,7 @@ from fastloader.datasets._resident import (
     NotResidentError,
     ResidentData,
     copied_parts,
+    is_copy_alone,
     make_resident,
 )
 from fastloader.engine import (
@@ -19,6 +22,7 @@ from fastloader.engine import (
     RowBytes,
     merged_bytes_on,
 )
+from fastloader.epochs._next_start import Foretell, NextStart
 from fastloader.inspection._fingerprint import fingerprint
 from fastloader.randomness._seeding import DrawScope, draw_scope
 from fastloader.sampling._drawn import DrawnBatches
@@ -41,6 +45,7 @@ class Residence:
         self._kept: ResidentData | None = None
         self._state: Any = None
         self._row_bytes = RowBytes()
+        self._next_start: NextStart | None = None
         self.obstacle: str | None = None
         """Why the data is not on the device, though it was asked for."""
 
@@ -53,6 +58,8 @@ class Residence:
         deliveries: Deliveries,
         *,
         is_asked: bool,
+        foretell: Foretell | None,
+        executor: Executor,
     ) -> BatchStream | None:
         """Return the batches of an epoch, or None if they must be made in another way.
 
@@ -63,11 +70,13 @@ class Residence:
             scope: Base seed and epoch.
             deliveries: Takes what became of them.
             is_asked: Whether the caller has asked for it, and so is told why not.
+            foretell: Tells the order of the next pass; None where that is not to be known.
+            executor: Of a thread that may begin with it.
         """
         copied = plan.dataset if plan.batched is None else copied_parts(plan.batched)
         state = (fingerprint(copied), device)
         if self._kept is None or state != self._state:
-            self._kept = None  # before the new copy takes memory too
+            self._kept = self._next_start = None  # before the new copy takes memory too
             try:
                 self._kept, self.obstacle = _move(plan, device), None
             except NotResidentError as obstacle:
@@ -77,11 +86,19 @@ class Residence:
                     )
                 return None
             self._state, self._row_bytes = state, RowBytes()
+            if device is not None and plan.batched is not None and is_copy_alone(plan.batched):
+                self._next_start = NextStart(device)
         if device is None:
             return None
-        taker, uploaded = _Taker(self._kept, scope, device), UploadedOrder(order, device)
+        kept, start = self._kept, self._next_start
+        taker, uploaded = _Taker(kept, scope, device, start), UploadedOrder(order, device)
         run = MergedRun(taker, uploaded, deliveries, self._row_bytes)
-        return ResidentStream(run, device)
+        if start is None or foretell is None:
+            return ResidentStream(run, device)
+        note_made = partial(
+            start.note_made, kept, uploaded, self._row_bytes, foretell, executor
+        )
+        return ResidentStream(run, device, note_made)
 
     def _tell(self, obstacle: str, level: int) -> None:
         if self.obstacle != obstacle:
@@ -109,12 +126,22 @@ def _move(plan: FetchPlan, device: torch.device | None) -> ResidentData:
 class _Taker:
     """Makes batches of data on a device."""
 
-    def __init__(self, resident: ResidentData, scope: DrawScope, device: torch.device) -> None:
+    def __init__(
+        self,
+        resident: ResidentData,
+        scope: DrawScope,
+        device: torch.device,
+        start: NextStart | None,
+    ) -> None:
         self._resident = resident
         self._scope = scope
+        self._start = start
         self.most_bytes = self.first_bytes = merged_bytes_on(device, RESIDENT_SHARE)
 
     def make(self, indices: Any, _number: int, /) -> Batch:
+        start, self._start = self._start, None
+        if start is not None and (batch := start.take(self._resident, indices)) is not None:
+            return batch
         with draw_scope(self._scope):
             return self._resident.take(indices)
 

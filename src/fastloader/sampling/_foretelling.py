@@ -18,11 +18,16 @@ from torch.utils.data import (
 from fastloader._torch_internals import draws_on_cpu_by_default
 from fastloader.sampling._base_seed import draw_seed, peek_seed
 from fastloader.sampling._compact import compact_sampler
-from fastloader.sampling._drawn import Drawn, DrawnBatches
+from fastloader.sampling._drawn import DrawnBatches
 from fastloader.sampling._epoch_order import order_decider, own_generators
 from fastloader.sampling._epoch_sampler import EpochSampler, has_chunks
 
-__all__ = ["foretell_epoch", "foretell_generators", "may_be_drawn_early"]
+__all__ = [
+    "foretell_epoch",
+    "foretell_generators",
+    "may_be_drawn_early",
+    "may_be_foretold",
+]
 
 _SEQUENCES = {list, tuple, range}
 
@@ -37,7 +42,7 @@ def foretell_epoch(
     generator: torch.Generator | None,
     seed: int | None,
     epoch: int,
-) -> tuple[int, Iterator[Drawn]] | None:
+) -> tuple[int, DrawnBatches] | None:
     """Return what `begin_epoch` would draw now for map-style data, without a trace.
 
     Nothing is drawn from the generators themselves: it comes out otherwise if they move before the
@@ -53,11 +58,9 @@ def foretell_epoch(
     Returns:
         Base seed and batches; None where the order is not decided by samplers that are known to the last detail.
     """
+    if not may_be_foretold(sampler, batch_sampler):
+        return None
     decider = order_decider(sampler, batch_sampler)
-    if batch_sampler is not None and type(batch_sampler) is not BatchSampler:
-        return None
-    if not _is_known(decider) or not draws_on_cpu_by_default():
-        return None
     twins = _twins_of(decider, generator)
     base_seed, own = _foretell(decider, twins, generator, seed, epoch)
     twin = copy.copy(decider)
@@ -66,9 +69,21 @@ def foretell_epoch(
     elif own is not None:
         twin.generator = own
     read = twin
-    if batch_sampler is not None:
+    if isinstance(batch_sampler, BatchSampler):
         read = BatchSampler(twin, batch_sampler.batch_size, batch_sampler.drop_last)
     return base_seed, DrawnBatches(iter(compact_sampler(read)))
+
+
+def may_be_foretold(sampler: Iterable[Any], batch_sampler: Iterable[Any] | None) -> bool:
+    """Return whether samplers that are known to the last detail decide the order.
+
+    Args:
+        sampler: As for `begin_epoch`.
+        batch_sampler: As for `begin_epoch`.
+    """
+    if batch_sampler is not None and type(batch_sampler) is not BatchSampler:
+        return False
+    return _is_known(order_decider(sampler, batch_sampler)) and draws_on_cpu_by_default()
 
 
 def foretell_generators(

@@ -7,12 +7,15 @@ from fastloader.stages._device import (
     copied_ahead,
     copied_ahead_and_cut,
     copied_to,
+    recorded,
+    side_stream,
 )
 from fastloader.stages._locked_pages import lock_pages
 from fastloader.stages._pinned import PinnedStream
 from fastloader.stages._resident import ResidentStream
 from fastloader.stages._stream import BatchStream, LostBatchError
 from fastloader.stages._tree import map_tensors, move_tensors
+from fastloader.stages._waited_copies import has_streams
 
 __all__ = [
     "MOST_UNDER_WAY",
@@ -25,7 +28,10 @@ __all__ = [
     "copied_ahead",
     "copied_ahead_and_cut",
     "copied_to",
+    "has_streams",
     "lock_pages",
     "map_tensors",
     "move_tensors",
+    "recorded",
+    "side_stream",
 ]

@@ -7,14 +7,11 @@ from operator import length_hint
 
 from fastloader.stages._stream import BatchStream
 from fastloader.streams._queue_state import QueueState
-from fastloader.tensors._rows import Merged, cut_rows
+from fastloader.tensors._rows import CUT_AT_ONCE, Merged, cut_rows
 from fastloader.threads._held_interrupts import held_interrupts
 from fastloader.typing import Batch
 
 __all__ = ["CutStream"]
-
-_CUT_AT_ONCE = 128
-"""Batches. With all of a pass, hundreds of objects, the collector of garbage would look at them each time."""
 
 
 class CutStream:
@@ -78,10 +75,10 @@ class CutStream:
     def _divide(self, merged: Merged) -> None:
         """Take merged batches, to be cut by and by."""
         lengths = merged.lengths
-        if len(lengths) <= _CUT_AT_ONCE:
+        if len(lengths) <= CUT_AT_ONCE:
             self._pieces.append(merged)
             return
-        parts = [lengths[at : at + _CUT_AT_ONCE] for at in range(0, len(lengths), _CUT_AT_ONCE)]
+        parts = [lengths[at : at + CUT_AT_ONCE] for at in range(0, len(lengths), CUT_AT_ONCE)]
         pieces = cut_rows(merged.batch, [int(part.sum()) for part in parts])
         self._pieces.extend(map(Merged, pieces, parts))
 

@@ -29,6 +29,7 @@ __all__ = [
     "copied_ahead_and_cut",
     "copied_to",
     "recorded",
+    "side_stream",
 ]
 
 CopySeconds: TypeAlias = deque[float]
@@ -60,7 +61,7 @@ class _Source(NamedTuple):
 
 
 @cache
-def _side_stream(module: Any, device: torch.device) -> Any:
+def side_stream(module: Any, device: torch.device) -> Any:
     """Return the stream on which this process copies to a device: one for all passes and loaders.
 
     Torch keeps freed memory for the stream that it was given on. A stream of its own for each pass would
@@ -104,7 +105,7 @@ class CopyStream:
         self._device = device
         self._num_ahead = num_ahead
         self._module = torch.get_device_module(device)
-        self._stream = _side_stream(self._module, device)
+        self._stream = side_stream(self._module, device)
         self._ahead: deque[Copy | Exception] = deque()
         self._in_hand: deque[Batch] = deque()  # one that is being copied, or its parts
         self._is_live = False

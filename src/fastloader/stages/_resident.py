@@ -1,5 +1,6 @@
 """Batches that are gathered on a device, handed to whatever stream computes with them."""
 
+from collections.abc import Callable
 from copy import copy
 from operator import length_hint
 from typing import Any
@@ -27,10 +28,17 @@ class ResidentStream(OnDemand, CutStream):
     Args:
         source: Gives `Merged` batches on the device.
         device: An accelerator, with its index.
+        note_made: Called when merged batches have been gathered.
     """
 
-    def __init__(self, source: BatchStream, device: torch.device) -> None:
+    def __init__(
+        self,
+        source: BatchStream,
+        device: torch.device,
+        note_made: Callable[[], object] = lambda: None,
+    ) -> None:
         super().__init__(source)
+        self._note_made = note_made
         self._device = device
         self._module: Any = torch.get_device_module(device)
         self.tell_stream = stream_teller(device)
@@ -69,3 +77,4 @@ class ResidentStream(OnDemand, CutStream):
         self.told = self.tell_stream()
         self._made_on = self._module.current_stream(self._device)
         super()._divide(merged)
+        self._note_made()

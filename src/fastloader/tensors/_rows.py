@@ -10,7 +10,10 @@ import torch
 from fastloader.direct import HostRows
 from fastloader.typing import Batch
 
-__all__ = ["Merged", "count_bytes", "cut_rows", "halve_merged", "has_rows"]
+__all__ = ["CUT_AT_ONCE", "Merged", "count_bytes", "cut_rows", "halve_merged", "has_rows"]
+
+CUT_AT_ONCE = 128
+"""Batches. With all of a pass, hundreds of objects, the collector of garbage would look at them each time."""
 
 
 class Merged(NamedTuple):
