@@ -620,6 +620,29 @@ def test_whole_groups_of_large_bytes_are_read_by_page(tmp_path, monkeypatch, cod
     assert streamed == ([0, 1, 2] if codec == "lz4" else [])
 
 
+def test_levels_of_pages_alike_are_looked_at_once(tmp_path, monkeypatch):
+    images = [random_image(LARGE, seed=seed) for seed in range(5)]
+    path = write(
+        tmp_path / "a.parquet",
+        [ome_arrow_value(image, encoding="bytes") for image in images],
+        encoding="bytes", compression="none",
+        use_dictionary=False, data_page_size=1, write_batch_size=1,
+    )  # fmt: skip
+    looked_at = []
+
+    def noting(levels, *given):
+        looked_at.append(levels)
+        return find_lower_levels(levels, *given)
+
+    monkeypatch.setattr(_parquet_bytes, "find_lower_levels", noting)
+
+    assert_same(images, read_images(ParquetSource(path)))
+
+    assert (
+        len(looked_at) == 2
+    )  # where rows begin and where they have nothing, of one page of five
+
+
 @pytest.mark.parametrize("codec", ["none", "zstd"])
 def test_bytes_of_another_length_than_their_shape_says_are_refused_by_name(tmp_path, codec):
     values = [
