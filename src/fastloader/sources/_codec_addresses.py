@@ -1,4 +1,4 @@
-"""Where functions of compression libraries are in memory, for C to call them without Python.
+"""Where functions of compression libraries are in memory, for C to call them, or Python by ctypes.
 
 Each is in a module that is there in any case, so that no header need be there to build with, and no
 library comes twice.
@@ -10,7 +10,7 @@ from functools import cache
 from importlib.machinery import PathFinder
 from importlib.util import find_spec
 
-__all__ = ["address_of_zlib", "codec_addresses"]
+__all__ = ["address_in_numcodecs", "address_of_zlib", "codec_addresses"]
 
 
 @cache
@@ -32,13 +32,19 @@ def codec_addresses() -> tuple[int, int, int, int]:
     """
     return (
         address_of_zlib(),
-        _in_numcodecs("blosc", "blosc_decompress_ctx"),
-        _in_numcodecs("lz4", "LZ4_decompress_safe"),
-        _in_numcodecs("zstd", "ZSTD_decompress"),
+        address_in_numcodecs("blosc", "blosc_decompress_ctx"),
+        address_in_numcodecs("lz4", "LZ4_decompress_safe"),
+        address_in_numcodecs("zstd", "ZSTD_decompress"),
     )
 
 
-def _in_numcodecs(module: str, function: str) -> int:
+def address_in_numcodecs(module: str, function: str) -> int:
+    """Return where a function is in a module of numcodecs; 0 if it cannot be found.
+
+    Args:
+        module: Its name in the package.
+        function: Of the library that is compiled into it.
+    """
     package = find_spec("numcodecs")
     folders = None if package is None else package.submodule_search_locations
     found = None if folders is None else PathFinder.find_spec(f"numcodecs.{module}", folders)

@@ -179,6 +179,7 @@ def _joined_apart(
         [one.load for _, one in batches],
         read,
         [one.load_part for _, one in batches],
+        [one.fill for _, one in batches],
     )
     numbers = np.concatenate([numbers for numbers, _ in batches])
     return numbers, (pa.StructArray.from_arrays([lists], [name]), pixels)

@@ -30,7 +30,7 @@ from fastloader.sources._location import Location, PathLike, StorageOptions
 from fastloader.sources._mapped_pages import read_view
 from fastloader.sources._opened_here import OpenedHere, state_without
 from fastloader.sources._pixels_apart import ReadPixels
-from fastloader.sources._stored_buffer import StoredBuffer, decompress_first
+from fastloader.sources._stored_buffer import StoredBuffer, decompress_all, decompress_first
 
 __all__ = ["IpcFile"]
 
@@ -205,9 +205,11 @@ class IpcFile:
             first = (
                 buffer.first if keeps else partial(decompress_first, stored, codec, is_local)
             )
+            # Of all rows, each is read once.
+            fill = partial(decompress_all, stored, codec, is_local) if asked is None else None
             # Not by a method, through which what is kept would keep its owner.
             reading = partial(_reading, self.path)
-            batch = leaf.of_buffer(lists, buffer.num_bytes, first, reading, frame)
+            batch = leaf.of_buffer(lists, buffer.num_bytes, first, reading, frame, fill)
             if batch is not None and (keeps or frame is not None):
                 kept_bytes = buffer.num_bytes if frame is None else frame.nbytes
                 self._decompressed.put(key, batch, kept_bytes)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +17,7 @@ from fastloader.sources._arrow_buffers import (
 )
 from fastloader.sources._lz4_frame import Lz4Frame
 from fastloader.sources._ome_arrow_layout import PIXELS
-from fastloader.sources._pixels_apart import LoadPart, LoadPixels
+from fastloader.sources._pixels_apart import Fill, LoadPart, LoadPixels
 
 __all__ = ["ApartBatch", "PixelLeaf", "find_pixel_leaf"]
 
@@ -40,6 +41,8 @@ class ApartBatch:
     """Gets the pixels."""
     load_part: LoadPart | None = None
     """Gets some of them without those before them, if that can be."""
+    fill: Fill | None = None
+    """Puts all of them where they stay, if that can be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +85,7 @@ class PixelLeaf:
         first: Callable[[int], npt.NDArray[np.uint8]],
         reading: Callable[[], AbstractContextManager[None]],
         frame: Lz4Frame | None,
+        fill: Callable[[npt.NDArray[np.uint8]], None] | None,
     ) -> ApartBatch | None:
         """Take chunks or planes whose pixels are still compressed.
 
@@ -91,6 +95,7 @@ class PixelLeaf:
             first: Returns so many of its first bytes.
             reading: Names the file in errors.
             frame: The same bytes, if parts of them can be read.
+            fill: Puts all bytes where they stay, if that can be.
 
         Returns:
             None if some pixels are null, or the buffer has not the length of its pixels.
@@ -109,12 +114,26 @@ class PixelLeaf:
             part = None if frame is None else frame.part(start * size, stop * size)
             return None if part is None else part.view(self.dtype)
 
-        batch = self._batch(lists, load, None if frame is None else load_part)
+        def fill_items(target: npt.NDArray[Any]) -> None:
+            assert fill is not None  # noqa: S101 - asked for only then
+            with reading():
+                fill(target.view(np.uint8))
+
+        batch = self._batch(
+            lists,
+            load,
+            None if frame is None else load_part,
+            None if fill is None else Fill(self.dtype, fill_items),
+        )
         most_bytes = 2 * batch.num_bytes + _SPARE_BYTES
         return batch if batch.num_bytes <= stored_bytes <= most_bytes else None
 
     def _batch(
-        self, lists: pa.Array, load: LoadPixels, load_part: LoadPart | None = None
+        self,
+        lists: pa.Array,
+        load: LoadPixels,
+        load_part: LoadPart | None = None,
+        fill: Fill | None = None,
     ) -> ApartBatch:
         lists.validate(full=True)  # offsets of a damaged file could point anywhere
         of_pixels = lists.values.field(self.field)
@@ -126,6 +145,7 @@ class PixelLeaf:
             _has_no_gaps(lists) and _has_no_gaps(of_pixels),
             load,
             load_part,
+            fill,
         )
 
 

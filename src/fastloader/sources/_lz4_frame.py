@@ -5,17 +5,19 @@ known where decompressing begins in the middle. So a few blocks more are decompr
 different bytes: what comes out alike does not depend on them.
 """
 
-from collections.abc import Sequence
-from itertools import count
+from collections.abc import Callable, Sequence
+from itertools import count, pairwise
 from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-__all__ = ["Lz4Frame"]
+__all__ = ["DecompressBlock", "Lz4Frame", "decompress_frame"]
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
+DecompressBlock: TypeAlias = Callable[[int, int, int, int, int, int], int]
+"""LZ4's ``LZ4_decompress_safe_usingDict``, of addresses."""
 
 _MAGIC = b"\x04\x22\x4d\x18"
 _HEADER_BYTES = 7
@@ -70,15 +72,10 @@ class Lz4Frame:
             stored: The frame, and nothing after it.
             num_bytes: Length when decompressed.
         """
-        header = stored[:_HEADER_BYTES].tobytes()
-        if len(header) < _HEADER_BYTES or header[:4] != _MAGIC:
+        edges = _find_blocks(stored, num_bytes)
+        if edges is None or len(edges) <= 2:
             return None
-        if header[4] & ~_ARE_INDEPENDENT != _FLAGS or header[5] not in _BLOCK_BYTES:
-            return None
-        num_blocks = -(-num_bytes // _BLOCK_BYTES[header[5]])
-        edges = _find_blocks(stored.data, num_blocks)
-        if edges is None or num_blocks < 2:
-            return None
+        num_blocks = len(edges) - 1
         frame = cls(stored, edges, num_bytes)
         # If the last block is as long as is left for it, all before it are full.
         are_full = frame._decompressed(num_blocks - 1, num_blocks, 0) is not None
@@ -141,18 +138,67 @@ class Lz4Frame:
         return np.frombuffer(content, np.uint8)[_WINDOW_BYTES if first else 0 : num_bytes]
 
 
+def decompress_frame(stored: Bytes, target: Bytes, decompress: DecompressBlock) -> bool:
+    """Decompress a frame straight to where its bytes stay.
+
+    Args:
+        stored: The frame, and nothing after it.
+        target: Filled; contiguous.
+        decompress: Used for each block.
+
+    Returns:
+        False if the frame is damaged, or has another length or blocks of another kind: the target
+        then holds anything.
+    """
+    edges = _find_blocks(stored, len(target))
+    if edges is None:
+        return False
+    size = _BLOCK_BYTES[int(stored[5])]
+    source, to = stored.ctypes.data, target.ctypes.data
+    for number, (edge, stop) in enumerate(pairwise(edges)):
+        start, done = edge + _LENGTH_BYTES, number * size
+        room = min(size, len(target) - done)
+        if _length_at(stored.data, edge) & _STORED:
+            if stop - start != room:
+                return False
+            target[done : done + room] = stored[start:stop]
+            continue
+        window = min(done, _WINDOW_BYTES)
+        place = to + done
+        sizes = stop - start, room
+        if decompress(source + start, place, *sizes, place - window, window) != room:
+            return False
+    return True
+
+
 def _stored_length(num_bytes: int) -> bytes:
     """Return what stands before a block that is not compressed."""
     return (num_bytes | _STORED).to_bytes(_LENGTH_BYTES, "little")
 
 
-def _find_blocks(stored: memoryview, num_blocks: int) -> list[int] | None:
-    """Return where each block begins, and last where they end; None if there are not as many."""
-    edges = [_HEADER_BYTES]
-    for _ in range(num_blocks):
-        at = edges[-1]
-        length = int.from_bytes(stored[at : at + _LENGTH_BYTES], "little") % _STORED
+def _find_blocks(stored: Bytes, num_bytes: int) -> list[int] | None:
+    """Return where each block of a frame begins, and last where they end.
+
+    Args:
+        stored: The frame.
+        num_bytes: Length when decompressed.
+
+    Returns:
+        None if there are not as many, or of another kind than is read here.
+    """
+    header = stored[:_HEADER_BYTES].tobytes()
+    if len(header) < _HEADER_BYTES or header[:4] != _MAGIC:
+        return None
+    if header[4] & ~_ARE_INDEPENDENT != _FLAGS or header[5] not in _BLOCK_BYTES:
+        return None
+    content, edges = stored.data, [_HEADER_BYTES]
+    for _ in range(-(-num_bytes // _BLOCK_BYTES[header[5]])):
+        length = _length_at(content, edges[-1]) % _STORED
         if not length:
             return None
-        edges.append(at + _LENGTH_BYTES + length)
-    return edges if stored[edges[-1] :] == _END else None
+        edges.append(edges[-1] + _LENGTH_BYTES + length)
+    return edges if content[edges[-1] :] == _END else None
+
+
+def _length_at(stored: memoryview, at: int) -> int:
+    return int.from_bytes(stored[at : at + _LENGTH_BYTES], "little")

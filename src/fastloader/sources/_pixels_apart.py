@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
 from itertools import accumulate
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +12,7 @@ import pyarrow as pa
 from fastloader.shm import ArrayWriter
 from fastloader.sources._protocol import WritePixels
 
-__all__ = ["ApartPixels", "LoadPart", "LoadPixels", "PieceRows", "ReadPixels"]
+__all__ = ["ApartPixels", "Fill", "LoadPart", "LoadPixels", "PieceRows", "ReadPixels"]
 
 Integers: TypeAlias = npt.NDArray[np.int64]
 LoadPixels: TypeAlias = Callable[[int], npt.NDArray[Any]]
@@ -23,6 +23,16 @@ LoadPart: TypeAlias = Callable[[int, int], npt.NDArray[Any] | None]
 
 ReadPixels: TypeAlias = Callable[[npt.NDArray[Any], npt.NDArray[Any]], None]
 """Fills the second array with what the first holds, pages of a mapped file that nobody looks at."""
+
+
+class Fill(NamedTuple):
+    """What puts all pixels of a record batch where they stay."""
+
+    dtype: np.dtype[Any]
+    """Of its numbers; uint8 for bytes."""
+    fill: Callable[[npt.NDArray[Any]], None]
+    """Fills a contiguous array of that type."""
+
 
 _GAP_ITEMS = 128 << 10
 """Between slices: sooner loaded than another part is begun."""
@@ -44,6 +54,7 @@ class ApartPixels:
         loads: Sequence[LoadPixels],
         read: ReadPixels | None = None,
         parts: Sequence[LoadPart | None] = (),
+        fills: Sequence[Fill | None] = (),
     ) -> None:
         """Take how to get at them.
 
@@ -52,6 +63,7 @@ class ApartPixels:
             loads: Get them, one function for each batch.
             read: Reads what they get; None where it is in memory.
             parts: Get what is needed without what is before it, one for each batch that has such.
+            fills: Put all of it where it stays, one for each batch that has such.
         """
         self.starts = np.array(list(accumulate(num_items, initial=0))[:-1], np.int64)
         """First item of each record batch: no slice may reach over one."""
@@ -60,6 +72,8 @@ class ApartPixels:
         self._slices: list[tuple[Integers, Integers]] = []
         self._loads = loads
         self._parts = list(parts) or [None] * len(loads)
+        self._fills = list(fills) or [None] * len(loads)
+        self._filling: list[Future[None]] = []
         self._read = read
         self._number = -1
         self._first = 0
@@ -102,7 +116,9 @@ class ApartPixels:
         *,
         are_bytes: bool,
     ) -> bool:
-        """Read a slice from a file, straight to where it belongs if that is in memory.
+        """Read or decompress a slice straight to where it belongs, if that is in memory.
+
+        It may not be there before `close`.
 
         Args:
             items: The slice.
@@ -115,7 +131,8 @@ class ApartPixels:
             False if nothing was written, as it is in memory or of another type.
         """
         if self._read is None:
-            return False
+            stored = np.dtype(np.uint8) if are_bytes else dtype
+            return isinstance(write, ArrayWriter) and self._fill(items, stored, write, offset)
         values = self._find(items)
         if are_bytes:
             values = values.view(dtype)
@@ -131,8 +148,30 @@ class ApartPixels:
         return True
 
     def close(self) -> None:
-        """Let go of what was got last."""
+        """Return when all that was written is there, and let go of what was got last."""
         self._values = None
+        filling, self._filling = self._filling, []
+        for future in filling:
+            future.result()
+
+    def _fill(
+        self, items: slice, dtype: np.dtype[Any], write: ArrayWriter, offset: int
+    ) -> bool:
+        """Put the pixels of a record batch where they stay; False if that cannot be."""
+        number = self._number_of(items)
+        fill, first = self._fills[number], int(self.starts[number])
+        whole = slice(first, first + int(self._num_items[number]))
+        if fill is None or items != whole or fill.dtype != dtype:
+            return False
+
+        def run() -> None:
+            fill.fill(write.view(offset, (items.stop - items.start,), dtype))
+
+        if self._pool is None:
+            run()
+        else:
+            self._filling.append(self._pool.submit(run))
+        return True
 
     def _in_memory(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         if self._read is None:
@@ -141,15 +180,18 @@ class ApartPixels:
         self._read(values, there)
         return there
 
+    def _number_of(self, items: slice) -> int:
+        return int(np.searchsorted(self.starts, items.start, "right")) - 1
+
     def _find(self, items: slice) -> npt.NDArray[Any]:
-        number = int(np.searchsorted(self.starts, items.start, "right")) - 1
+        number = self._number_of(items)
         start, stop = items.start - self.starts[number], items.stop - self.starts[number]
         if (
             number != self._number
             or self._values is None
             or not self._first <= start <= stop <= self._first + len(self._values)
         ):
-            self.close()  # so that two are never held
+            self._values = None  # so that two are never held
             self._first, self._values = self._load(number, items)
             self._number = number
         return self._values[start - self._first : stop - self._first]

@@ -8,14 +8,16 @@ import pyarrow as pa
 
 from fastloader.shm import ProcessLock
 from fastloader.sources._lz4_frame import Lz4Frame
-from fastloader.sources._mapped_pages import let_go_of_pages
+from fastloader.sources._mapped_pages import ask_for_pages, let_go_of_pages
+from fastloader.sources._straight_codecs import straight_codec
 
-__all__ = ["StoredBuffer", "decompress_first"]
+__all__ = ["StoredBuffer", "decompress_all", "decompress_first"]
 
 _STREAM_SHARE = 0.75
 """Up to this share of a buffer, a stream of it takes less time than all of it as a whole."""
 _SMALL_BYTES = 1 << 20
 """A buffer of so many is decompressed as a whole: a stream of it, which is kept with it, takes as much."""
+_LENGTH_BYTES = 8
 _UNCOMPRESSED = -1  # stands for the length of a buffer that compression would not shorten
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
@@ -34,8 +36,8 @@ class StoredBuffer:
             stored: As it lies in a record batch that is compressed.
             codec: What by.
         """
-        length = int.from_bytes(stored[:8].tobytes(), "little", signed=True)
-        self._stored = stored[8:]
+        length = _length_of(stored)
+        self._stored = stored[_LENGTH_BYTES:]
         self._codec = codec
         is_plain = length == _UNCOMPRESSED
         self.num_bytes = len(self._stored) if is_plain else length
@@ -103,6 +105,37 @@ def decompress_first(stored: Bytes, codec: str, is_mapped: bool, num_bytes: int)
     """
     first = StoredBuffer(stored, codec).first(num_bytes)
     if is_mapped:
-        start = stored.ctypes.data
-        let_go_of_pages(range(start, start + len(stored)), stored)
+        _let_go(stored)
     return first
+
+
+def decompress_all(stored: Bytes, codec: str, is_mapped: bool, target: Bytes) -> None:
+    """Decompress a buffer to where it stays, if that can be without memory for a copy.
+
+    Args:
+        stored: As for `decompress_first`.
+        codec: What by.
+        is_mapped: As for `decompress_first`.
+        target: Filled; contiguous, and as long as the buffer or shorter.
+
+    Raises:
+        OSError: As `decompress_first`.
+    """
+    if is_mapped:
+        ask_for_pages(stored)
+    decompress = straight_codec(codec)
+    is_whole = _length_of(stored) == len(target)
+    if decompress is None or not is_whole or not decompress(stored[_LENGTH_BYTES:], target):
+        target[:] = decompress_first(stored, codec, is_mapped, len(target))
+    elif is_mapped:
+        _let_go(stored)
+
+
+def _length_of(stored: Bytes) -> int:
+    """Return how long a buffer is when decompressed, or what says that it is not compressed."""
+    return int.from_bytes(stored[:_LENGTH_BYTES].tobytes(), "little", signed=True)
+
+
+def _let_go(stored: Bytes) -> None:
+    start = stored.ctypes.data
+    let_go_of_pages(range(start, start + len(stored)), stored)
