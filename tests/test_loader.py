@@ -339,6 +339,16 @@ def test_the_class_can_be_subscripted():
         ({"generator": 3}, SettingsError, "generator should be a torch.Generator"),
         ({"seed": 1.5}, SettingsError, "seed should be a whole number"),
         ({"in_order": "yes"}, SettingsError, "in_order should be True or False"),
+        ({"shuffle": "no"}, SettingsError, "shuffle should be True, False or None"),
+        ({"pin_memory": "no"}, SettingsError, "pin_memory should be True or False"),
+        ({"persistent_workers": "no"}, SettingsError, "persistent_workers should be True"),
+        ({"device": "cude"}, SettingsError, "device should be one that torch knows.*'cude'"),
+        ({"device": 1.5}, SettingsError, "device should be one that torch knows.*1.5"),
+        ({"sampler": "random"}, SettingsError, "sampler should be an iterable.*'random'"),
+        ({"sampler": 3}, SettingsError, "sampler should be an iterable.*3"),
+        ({"sampler": len}, SettingsError, "sampler should be an iterable.*10"),
+        ({"batch_sampler": 3}, SettingsError, "batch_sampler should be an iterable.*3"),
+        ({"batch_sampler": [4, 5]}, SettingsError, "list of indices for each batch.*4 first"),
         ({"transport": "pigeon"}, SettingsError, "transport"),
         ({"seed": -1}, SettingsError, "seed"),
         ({"seed": 1, "generator": torch.Generator()}, SettingsError, "generator"),
@@ -348,6 +358,18 @@ def test_the_class_can_be_subscripted():
 def test_options_that_cannot_work_are_refused(options, error, words):
     with pytest.raises(error, match=words):
         FastLoader(Squares(), **options)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "what"),
+    [(None, "NoneType"), (iter("ab"), "str_.*iterator"), (Stream, "the class Stream")],
+    ids=["none", "iterator", "class"],
+)
+def test_a_dataset_without_a_length_is_refused_where_that_is_needed(dataset, what):
+    with pytest.raises(TypeError, match=f"dataset should have a length.*{what}"):
+        FastLoader(dataset, shuffle=True)
+    with pytest.raises(TypeError, match=f"dataset should have a length.*{what}"):
+        list(FastLoader(dataset))
 
 
 def test_options_of_streams_that_cannot_work_are_refused():

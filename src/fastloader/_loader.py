@@ -33,6 +33,7 @@ from fastloader.settings._given import (
     check_seconds,
     check_seed,
     check_words,
+    device_name,
     read_override,
     start_method_of,
     warn_of_ignored,
@@ -177,6 +178,8 @@ class FastLoader(LateContext[T_co], ResumableLoader[T_co]):
         )
         check_seconds("watchdog_seconds", watchdog_seconds)
         check_words(
+            pin_memory=pin_memory,
+            persistent_workers=persistent_workers,
             in_order=in_order,
             workers=workers,
             transport=transport,
@@ -210,10 +213,8 @@ class FastLoader(LateContext[T_co], ResumableLoader[T_co]):
             collate_fn=collate_fn,
         )
         machine = read_machine()
-        suggested = None
-        if settings != "auto":
-            size = batch_size if batch_sampler is None else None
-            suggested = find_suggestion(settings, dataset, size, machine)
+        size = batch_size if batch_sampler is None else None
+        suggested = find_suggestion(settings, dataset, size, machine)
         given = GivenOptions(
             num_workers=num_workers,
             prefetch_factor=prefetch_factor,
@@ -222,7 +223,7 @@ class FastLoader(LateContext[T_co], ResumableLoader[T_co]):
             timeout=timeout,
             pin_memory=pin_memory,
             transport=transport,
-            device=None if device is None else str(torch.device(device)),
+            device=device_name(device),
             workers=workers,
             in_order=in_order,
             resident=resident or preferred_residence(dataset),
@@ -287,8 +288,7 @@ class FastLoader(LateContext[T_co], ResumableLoader[T_co]):
         self._has_open_context = is_open
         if num_workers == 0:
             warn_of_ignored(chosen.settings)
-        if num_workers != "auto":
-            warn_of_many_workers(num_workers, machine)
+        warn_of_many_workers(num_workers, machine)
         if logger.isEnabledFor(logging.DEBUG):
             logger.debug("Settings of a new FastLoader:\n%s", chosen.settings.explain())
 
@@ -301,7 +301,7 @@ class FastLoader(LateContext[T_co], ResumableLoader[T_co]):
             "timeout": self.timeout,
             "pin_memory": self.pin_memory,
             "in_order": self.in_order,
-            "device": None if self.device is None else str(torch.device(self.device)),
+            "device": device_name(self.device),
         }
         settings = self._choice.settings.with_values(now, "set after construction")
         if (obstacle := self._opener.residence.obstacle) is not None:

@@ -55,3 +55,8 @@ def test_any_seed_of_64_bits_seeds_everything(seed):
 def test_a_seed_of_more_bits_is_refused(seed):
     with pytest.raises(ValueError, match="from 0 to"):
         seed_everything(seed)
+
+
+def test_a_seed_that_is_no_integer_is_refused():
+    with pytest.raises(TypeError, match="integer"):
+        seed_everything("7")

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-__all__ = ["length_if_known"]
+__all__ = ["length_if_known", "length_of"]
 
 
 def length_if_known(sized: Any) -> int | None:
@@ -15,3 +15,23 @@ def length_if_known(sized: Any) -> int | None:
         return len(sized)
     except (TypeError, NotImplementedError):
         return None
+
+
+def length_of(dataset: Any) -> int:
+    """Return how many samples a dataset has that is read by index.
+
+    Args:
+        dataset: Of a loader without a sampler of the caller's.
+
+    Raises:
+        TypeError: If it has no length.
+    """
+    if hasattr(type(dataset), "__len__"):
+        return len(dataset)
+    what = (
+        f"the class {dataset.__name__}" if isinstance(dataset, type) else type(dataset).__name__
+    )
+    raise TypeError(
+        f"dataset should have a length, as a map-style dataset or a sequence has, but got {what}: "
+        "give one of these, or a sampler, or derive a stream from torch's IterableDataset."
+    )

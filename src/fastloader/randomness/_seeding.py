@@ -5,6 +5,7 @@ import struct
 import threading
 from dataclasses import dataclass
 from hashlib import blake2b
+from operator import index
 
 import numpy as np
 import torch
@@ -128,8 +129,10 @@ def seed_everything(seed: int, *, deterministic: bool = False) -> torch.Generato
         A new generator seeded with `seed`, to give to a loader or `random_split`.
 
     Raises:
+        TypeError: If `seed` is no integer.
         ValueError: If `seed` is outside its range.
     """
+    seed = index(seed)
     if not 0 <= seed < 2**64:
         raise ValueError(f"seed must be from 0 to 2**64 - 1, but got {seed}.")
     torch.manual_seed(seed)  # all devices

@@ -17,6 +17,7 @@ from torch.utils.data import (
 )
 
 from fastloader._torch_internals import draws_on_cpu_by_default
+from fastloader.inspection._lengths import length_of
 from fastloader.sampling._epoch_sampler import has_chunks
 from fastloader.sampling._permutations import Permutations, counts_drawn
 from fastloader.streams._nexts import nexts
@@ -198,7 +199,7 @@ class _CompactBatches(_Compact):
     def __iter__(self) -> Iterator[Sequence[Any]]:
         inner, size = self._sampler.sampler, self._sampler.batch_size
         if type(inner) is SequentialSampler:
-            return self._cut(_count(self._num_skipped, len(inner)))
+            return self._cut(_count(self._num_skipped, length_of(inner.data_source)))
         if type(inner) is RandomSampler:
             chunks = _CompactRandom(inner, self._permutations).chunks()
             return self._cut(_without_first(chunks, self._num_skipped))

@@ -11,6 +11,7 @@ import torch.utils.data
 from torch.utils.data import IterableDataset
 
 from fastloader.errors import EmptyEpochError, SettingsError
+from fastloader.inspection._lengths import length_of
 from fastloader.machine._ranks import Ranks, read_ranks
 from fastloader.sampling._chain import samplers_within
 from fastloader.sampling._distributed import DistributedSampler, Uneven
@@ -67,11 +68,16 @@ def resolve_order(given: GivenOrder) -> GivenOrder:
         raise SettingsError(
             f"distributed should be False, True or 'auto', but got {given.distributed!r}."
         )
+    if isinstance(given.shuffle, str):
+        raise SettingsError(
+            f"shuffle should be True, False or None, but got {given.shuffle!r}."
+        )
     if given.sampler is not None or given.batch_sampler is not None:
         given = given._replace(
-            sampler=_made(given.sampler, given.dataset),
-            batch_sampler=_made(given.batch_sampler, given.dataset),
+            sampler=_made("sampler", given.sampler, given.dataset),
+            batch_sampler=_made("batch_sampler", given.batch_sampler, given.dataset),
         )
+        _check_lists(given.batch_sampler)
     if _is_shuffled_by_loader(given):
         _check_not_empty(given.dataset)
     ranks = _ranks_to_share(given) if given.distributed else None
@@ -84,9 +90,35 @@ def resolve_order(given: GivenOrder) -> GivenOrder:
     return given
 
 
-def _made(sampler: Any, dataset: Any) -> Any:
+def _made(name: str, sampler: Any, dataset: Any) -> Any:
+    """Return a sampler, or what a function makes of the dataset.
+
+    Raises:
+        SettingsError: If that gives no indices.
+    """
     is_factory = callable(sampler) and not isinstance(sampler, Iterable)
-    return sampler(dataset) if is_factory else sampler
+    made = sampler(dataset) if is_factory else sampler
+    is_iterable = isinstance(made, Iterable) or hasattr(type(made), "__getitem__")
+    if made is not None and (isinstance(made, str) or not is_iterable):
+        raise SettingsError(
+            f"{name} should be an iterable, such as a torch.utils.data.Sampler or a list, or a "
+            f"function that makes one of the dataset, but got {made!r}."
+        )
+    return made
+
+
+def _check_lists(batch_sampler: Any) -> None:
+    """Refuse indices of samples where lists of them are expected.
+
+    Raises:
+        SettingsError: If the first of a sequence is a number.
+    """
+    is_flat = isinstance(batch_sampler, list | tuple | range) and batch_sampler
+    if is_flat and isinstance(batch_sampler[0], Integral):
+        raise SettingsError(
+            f"batch_sampler should give a list of indices for each batch, but gives "
+            f"{batch_sampler[0]!r} first: give single indices as sampler, with batch_size."
+        )
 
 
 def _is_shuffled_by_loader(given: GivenOrder) -> bool:
@@ -96,7 +128,7 @@ def _is_shuffled_by_loader(given: GivenOrder) -> bool:
 
 
 def _check_not_empty(dataset: Any) -> None:
-    if len(dataset) == 0:
+    if length_of(dataset) == 0:
         raise EmptyEpochError(
             "The dataset is empty (length 0), so there is nothing to shuffle: look at where "
             "its samples should come from."

@@ -13,7 +13,7 @@ from fastloader.errors import SettingsError
 from fastloader.machine._environment import PROCESS_ENVIRONMENT
 from fastloader.machine._machine import Machine
 from fastloader.settings._inputs import GivenOptions
-from fastloader.settings._settings import LoaderSettings
+from fastloader.settings._settings import Auto, LoaderSettings
 
 __all__ = [
     "as_count",
@@ -24,6 +24,7 @@ __all__ = [
     "check_seconds",
     "check_seed",
     "check_words",
+    "device_name",
     "read_override",
     "start_method_of",
     "warn_of_ignored",
@@ -104,6 +105,8 @@ def check_seconds(name: str, value: object) -> None:
 
 
 _WORDS: Mapping[str, tuple[str | bool | None, ...]] = {
+    "pin_memory": (True, False, None, "auto"),
+    "persistent_workers": (True, False, None, "auto"),
     "in_order": (True, False, "auto"),
     "workers": ("processes", "threads", "auto"),
     "transport": ("shared", "torch", "auto"),
@@ -124,6 +127,23 @@ def check_words(**values: object) -> None:
         if value not in _WORDS[name]:
             expected = " or ".join(map(repr, _WORDS[name]))
             raise SettingsError(f"{name} should be {expected}, but got {value!r}.")
+
+
+def device_name(device: torch.device | str | int | None) -> str | None:
+    """Return a device as torch writes it.
+
+    Raises:
+        SettingsError: If torch knows none of that name.
+    """
+    if device is None:
+        return None
+    try:
+        return str(torch.device(device))
+    except (RuntimeError, TypeError) as error:
+        raise SettingsError(
+            "device should be one that torch knows, such as 'cpu', 'cuda' or 'cuda:1', or None, "
+            f"but got {device!r}."
+        ) from error
 
 
 def check_given(given: GivenOptions) -> None:
@@ -197,8 +217,10 @@ def warn_of_ignored(settings: LoaderSettings) -> None:
         )
 
 
-def warn_of_many_workers(num_workers: int, machine: Machine) -> None:
+def warn_of_many_workers(num_workers: int | Auto, machine: Machine) -> None:
     """Warn of more workers than CPUs where torch does not: it knows of affinity alone."""
+    if num_workers == "auto":
+        return
     if machine.affinity_cpus >= num_workers > machine.granted_cpus:
         warnings.warn(
             f"num_workers={num_workers} is more than the {machine.granted_cpus} CPUs that this "
