@@ -3,10 +3,14 @@
 import numpy as np
 import numpy.typing as npt
 
+from fastloader.shm import PrivateBlock
+
 __all__ = ["PageBlocks", "PageMemory"]
 
 _KEPT_BYTES = 4 << 20
 """Of one thread, when it reads nothing."""
+_KEPT_LARGE_BYTES = 32 << 20
+"""Of one thread for a large page: as many rows as one reads at once have no more, as a rule."""
 
 
 class PageMemory:
@@ -17,6 +21,16 @@ class PageMemory:
 
     def __init__(self) -> None:
         self._free: list[npt.NDArray[np.uint8]] = []
+        self._large = np.empty(0, np.uint8)
+
+    def large(self, num_bytes: int) -> npt.NDArray[np.uint8]:
+        """Return memory for a page of megabytes, whose content holds until it is asked for again."""
+        if num_bytes > _KEPT_LARGE_BYTES:
+            return np.empty(num_bytes, np.uint8)
+        if len(self._large) < num_bytes:
+            self._large = np.empty(0, np.uint8)  # not to be held beside the next
+            self._large = PrivateBlock(num_bytes).view()
+        return self._large[:num_bytes]
 
     def take(self, num_bytes: int) -> npt.NDArray[np.uint8]:
         """Return a block that is large enough, which holds anything."""

@@ -10,6 +10,7 @@ import pyarrow as pa
 from fastloader.sources._page_bytes import PageBytes
 from fastloader.sources._page_memory import PageBlocks, PageMemory
 from fastloader.sources._parquet_levels import PageError
+from fastloader.sources._straight_codecs import read_zstd
 from fastloader.sources._thrift import ThriftError, ThriftFields, read_fields
 
 __all__ = ["ChunkMetadata", "ChunkPages", "Page", "PageContent", "find_pages", "read_page"]
@@ -20,6 +21,8 @@ _LONG_HEADER_BYTES = 64 << 10
 _DATA_PAGE, _DICTIONARY_PAGE, _DATA_PAGE_V2 = 0, 2, 3
 _RLE = 3
 _LENGTH_BYTES = 4
+_LARGE_BYTES = 1 << 20
+"""Of a page: for smaller ones memory is used again, which costs less."""
 _MAX_PAGES = 1 << 16
 _MAX_NUMBER = (1 << 31) - 1
 """Of a header."""
@@ -153,6 +156,13 @@ def read_page(
         PageError: If it is damaged.
     """
     blocks = PageBlocks(memory)
+    if is_whole and page.bare_levels is None and page.uncompressed_bytes >= _LARGE_BYTES:
+        whole = _read_straight(file, page, codec, memory)
+        if whole is not None:
+            body = PageBytes(
+                whole, page.uncompressed_bytes, "uncompressed", blocks, is_whole=True
+            )
+            return _content_of(body, max_levels, blocks)
     stored = blocks.take(page.compressed_bytes)
     file.seek(page.at)
     if file.readinto(stored) != page.compressed_bytes:
@@ -170,6 +180,39 @@ def read_page(
         return PageContent(levels[0], levels[1], body, 0, blocks)
     num_bytes = page.uncompressed_bytes
     body = PageBytes(content, num_bytes, codec, blocks, is_whole=is_whole)
+    return _content_of(body, max_levels, blocks)
+
+
+def _read_straight(
+    file: pa.NativeFile, page: Page, codec: str, memory: PageMemory
+) -> memoryview | None:
+    """Return all bytes of a page, without memory for what is stored beside them.
+
+    Returns:
+        None if it is damaged, or that cannot be.
+    """
+    if codec != "zstd":
+        return None
+    checksum = 0
+
+    def read(piece: memoryview) -> int:
+        nonlocal checksum
+        count = int(file.readinto(piece))
+        if page.checksum is not None:
+            checksum = zlib.crc32(piece[:count], checksum)
+        return count
+
+    file.seek(page.at)
+    whole = memory.large(page.uncompressed_bytes)
+    is_read = read_zstd(read, page.compressed_bytes, whole)
+    is_right = is_read and page.checksum in {None, checksum}
+    return whole.data if is_right else None
+
+
+def _content_of(
+    body: PageBytes, max_levels: tuple[int, int], blocks: PageBlocks
+) -> PageContent:
+    """Return what is in a page whose levels stand before its values."""
     levels = []
     at = 0
     for max_level in max_levels:
