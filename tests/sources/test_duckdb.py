@@ -85,3 +85,70 @@ def test_a_table_that_nobody_has_any_more_is_no_bar_to_the_file_that_took_its_pl
         gc.enable()
 
     assert_same(new_images, found)
+
+
+def write_keyed(folder, key, settings="", key_type="integer"):
+    """Write 20 images with a primary key, other keys than numbers of rows, and delete two rows."""
+    images = [random_image((1, 1, 1, 3, 4), "uint16", seed) for seed in range(20)]
+    values = [ome_arrow_value(image, encoding="bytes") for image in images]
+    ids = range(100, 60, -2)
+    path = write(folder, "duckdb", values, encoding="bytes", id=ids, other=range(20))
+    with pytest.importorskip("duckdb").connect(str(path)) as connection:
+        connection.execute(settings)
+        connection.execute(f"alter table images alter id type {key_type}")
+        connection.execute("create table keyed as from images")
+        connection.execute("drop table images")
+        connection.execute(f"alter table keyed add primary key ({key})")
+        connection.execute("delete from keyed where other in (3, 4)")
+    return path, images[:3] + images[5:]
+
+
+def read_noting_queries(monkeypatch, path, rows):
+    """Return some images of a table, and the queries that gave them."""
+    queries, ask = [], DuckDBFile.sql
+    source = open_source(path)
+    source.read_table()
+    with monkeypatch.context() as patched:
+        patched.setattr(
+            DuckDBFile, "sql", lambda self, query: (queries.append(query), ask(self, query))[1]
+        )
+        images = read_images(source, rows)
+    return [images[row] for row in rows], queries
+
+
+def test_single_rows_of_a_table_with_a_key_are_fetched_by_it(tmp_path, monkeypatch):
+    path, images = write_keyed(tmp_path, "id")
+
+    found, queries = read_noting_queries(monkeypatch, path, [1, 3, 17])
+
+    assert_same([images[1], images[3], images[17]], found)
+    plan = DuckDBFile(path).rows(f"explain analyze {queries[-1]}")[0][1]
+    assert "Index Scan" in plan
+
+
+def test_many_rows_of_a_table_with_a_key_are_decoded_together(tmp_path, monkeypatch):
+    path, images = write_keyed(tmp_path, "id")
+
+    found, queries = read_noting_queries(monkeypatch, path, range(2, 9))
+
+    assert_same(images[2:9], found)
+    assert not any('"id" in' in query for query in queries)
+
+
+@pytest.mark.parametrize(
+    ("key", "settings", "key_type"),
+    [
+        pytest.param("id", "", "varchar", id="of texts"),
+        pytest.param("id, other", "", "integer", id="of two columns"),
+        pytest.param(
+            "id", "set force_compression = 'zstd'", "integer", id="of compressed rows"
+        ),
+    ],
+)
+def test_rows_are_not_fetched_by_a_key(tmp_path, monkeypatch, key, settings, key_type):
+    path, images = write_keyed(tmp_path, key, settings, key_type)
+
+    found, queries = read_noting_queries(monkeypatch, path, [1, 17])
+
+    assert_same([images[1], images[17]], found)
+    assert not any('"id" in' in query for query in queries)

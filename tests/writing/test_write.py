@@ -517,6 +517,48 @@ def test_duckdb_has_the_room_that_a_row_group_needs(tmp_path, sides, num_columns
     )
 
 
+def column_compressions(path):
+    query = "select distinct compression from pragma_storage_info('images')"
+    with pytest.importorskip("duckdb").connect(str(path), read_only=True) as connection:
+        return {name for (name,) in connection.sql(query).fetchall()}
+
+
+def test_rows_of_duckdb_files_have_a_key_of_which_readers_see_nothing(tmp_path):
+    pytest.importorskip("duckdb")
+    images = [random_image((1, 1, 1, 40, 60), "uint16", seed) for seed in range(30)]
+
+    write_images(images, tmp_path / "a.duckdb", axes="TCZYX", rows_per_group=7)
+    convert(tmp_path / "a.duckdb", tmp_path / "b.duckdb")
+
+    source = open_source(tmp_path / "b.duckdb")
+    assert source.column_names == ()
+    assert read_table(tmp_path / "b.duckdb")["fastloader_row"].to_pylist() == list(range(30))
+    assert column_compressions(tmp_path / "b.duckdb") <= {"Constant", "Uncompressed"}
+    dataset = OMEArrowDataset(tmp_path / "b.duckdb", dtype=None, axes="TCZYX", preload=False)
+    assert_same(
+        [images[row] for row in (29, 3, 8)], [dataset[row].numpy() for row in (29, 3, 8)]
+    )
+
+
+def test_duckdb_compresses_if_it_is_asked_to(tmp_path):
+    pytest.importorskip("duckdb")
+    images = [np.zeros((100, 100), np.uint16)] * 30
+
+    written = write_images(images, tmp_path / "a.duckdb", compression="zstd")
+
+    assert "ZSTD" in column_compressions(written.path)
+    assert "fastloader_row" not in read_table(written.path).column_names
+
+
+def test_a_column_cannot_have_the_name_of_the_key_of_duckdb_files(tmp_path):
+    pytest.importorskip("duckdb")
+
+    with pytest.raises(SettingsError, match="'fastloader_row' is the number of the row"):
+        write_images(
+            np.zeros((2, 3, 3)), tmp_path / "a.duckdb", columns={"fastloader_row": "ab"}
+        )
+
+
 KILLED = """
 import sys, time, numpy as np
 from fastloader import write_images

@@ -38,7 +38,10 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         help="option of the source's format; may be given several times",
     )
     parser.add_argument(
-        "--compression", choices=("zstd", "lz4", "none"), default="zstd", help="default: zstd"
+        "--compression",
+        choices=("auto", "zstd", "lz4", "none"),
+        default="auto",
+        help="default: auto, zstd in Parquet and Arrow files, none in DuckDB files",
     )
     parser.add_argument(
         "--rows-per-group",

@@ -12,7 +12,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from fastloader.errors import SettingsError, SourceError
-from fastloader.sources._duckdb_file import DuckDBFile
+from fastloader.sources._duckdb_file import DuckDBFile, quoted_name, quoted_text
+from fastloader.sources._duckdb_key import ROW_COLUMN, RowKey, find_key
 from fastloader.sources._interleaved import RGB
 from fastloader.sources._kept_blocks import KeptBlocks
 from fastloader.sources._location import PathLike
@@ -89,9 +90,11 @@ class DuckDBTable:
 
     @cached_property
     def schema(self) -> pa.Schema:
-        """Names and types of the columns."""
+        """Names and types of the columns, but of the rows' own numbers."""
         with self.reading():
-            return self._schema_of(self._from)
+            schema = self._schema_of(self._from)
+        at = schema.get_field_index(ROW_COLUMN)
+        return schema if at < 0 else schema.remove(at)
 
     @cached_property
     def num_rows(self) -> int:
@@ -115,7 +118,7 @@ class DuckDBTable:
         Args:
             names: Of columns, at least one.
         """
-        wanted = ", ".join(map(_quoted, names))
+        wanted = ", ".join(map(quoted_name, names))
         table = self._file.sql(f"select {wanted} from {self._from}").to_arrow_table()
         return table.cast(pa.schema([_in_utc(field) for field in table.schema]))
 
@@ -137,7 +140,8 @@ class DuckDBTable:
             without: Not used: lists are decoded with all that is in them.
         """
         wanted = ", ".join(
-            f"{_quoted(column)}.{_quoted(field)} as {_quoted(field)}" for field in fields
+            f"{quoted_name(column)}.{quoted_name(field)} as {quoted_name(field)}"
+            for field in fields
         )
         if self._has_row_ids:
             yield from self._read_table(wanted, rows, batch_rows)
@@ -169,8 +173,8 @@ class DuckDBTable:
             kind = kind.field(name).type
         tail = "".join(f", {one}" for one in position)
         segments = self._file.rows(
-            f"select stats, has_updates from pragma_storage_info({_text(self._table)}) where "
-            f"column_name = {_text(column)} and regexp_full_match(column_path, '.[0-9]+{tail}.')"
+            f"select stats, has_updates from pragma_storage_info({quoted_text(self._table)}) where "
+            f"column_name = {quoted_text(column)} and regexp_full_match(column_path, '.[0-9]+{tail}.')"
         )
         texts = set()
         for stats, has_updates in segments:
@@ -189,6 +193,10 @@ class DuckDBTable:
         if rows is None:
             yield from self._numbered(wanted, "true", batch_rows)
             return
+        key = self._key
+        if key is not None and key.is_quicker(self._row_ids[rows]):
+            yield from self._read_where(key.column, key.values, wanted, rows, batch_rows)
+            return
         block_rows = batch_rows * _BATCHES_PER_BLOCK
         blocks = rows // block_rows
         may_load = self._is_worth_blocks(rows, batch_rows)
@@ -201,10 +209,29 @@ class DuckDBTable:
             else:
                 yield from kept
         alone = np.concatenate([rows[:0], *left])
+        yield from self._read_where("rowid", self._row_ids, wanted, alone, batch_rows)
+
+    def _read_where(
+        self,
+        name: str,
+        values: npt.NDArray[np.integer[Any]],
+        wanted: str,
+        rows: Integers,
+        batch_rows: int,
+    ) -> Iterator[NumberedBatch]:
+        """Yield the rows that have given values in a column, which DuckDB looks for.
+
+        Args:
+            name: Of the column, in SQL.
+            values: Of the column, of all rows.
+            wanted: Columns, in SQL.
+            rows: Row numbers, ascending.
+            batch_rows: Rows to hold at once.
+        """
         at_once = batch_rows * _BATCHES_PER_READ
-        for at in range(0, len(alone), at_once):
-            ids = self._row_ids[alone[at : at + at_once]].tolist()
-            condition = f"rowid in ({', '.join(map(str, ids))})"
+        for at in range(0, len(rows), at_once):
+            some = values[rows[at : at + at_once]].tolist()
+            condition = f"{name} in ({', '.join(map(str, some))})"
             yield from self._numbered(wanted, condition, batch_rows)
 
     def _is_worth_blocks(self, rows: Integers, batch_rows: int) -> bool:
@@ -263,7 +290,7 @@ class DuckDBTable:
 
     @property
     def _from(self) -> str:
-        return f"({self._query})" if self._table is None else _quoted(self._table)
+        return f"({self._query})" if self._table is None else quoted_name(self._table)
 
     @cached_property
     def _has_row_ids(self) -> bool:
@@ -272,7 +299,7 @@ class DuckDBTable:
             return False
         with self.reading():
             found = self._file.rows(
-                f"select 1 from duckdb_tables() where table_name = {_text(self._table)}"
+                f"select 1 from duckdb_tables() where table_name = {quoted_text(self._table)}"
             )
         return bool(found)
 
@@ -282,6 +309,10 @@ class DuckDBTable:
         table = self._file.sql(f"select rowid from {self._from}").to_arrow_table()
         ids = [np.from_dlpack(part) for part in table.column(0).chunks]
         return np.sort(np.concatenate([np.zeros(0, np.int64), *ids]))
+
+    @cached_property
+    def _key(self) -> RowKey | None:
+        return None if self._table is None else find_key(self._file, self._table)
 
     def _schema_of(self, what: str) -> pa.Schema:
         schema: pa.Schema = (
@@ -307,7 +338,9 @@ class DuckDBTable:
                 candidates = [name for name in known if name == wanted]
             else:
                 candidates = [
-                    name for name in known if find_image_columns(self._schema_of(_quoted(name)))
+                    name
+                    for name in known
+                    if find_image_columns(self._schema_of(quoted_name(name)))
                 ]
         if len(candidates) != 1:
             asked = "tables with images" if wanted is None else f"tables of the name {wanted!r}"
@@ -343,13 +376,3 @@ def _in_utc(field: pa.Field) -> pa.Field:
     if not pa.types.is_timestamp(kind) or kind.tz is None:
         return field
     return field.with_type(pa.timestamp(kind.unit, "UTC"))
-
-
-def _quoted(name: str) -> str:
-    escaped = name.replace('"', '""')
-    return f'"{escaped}"'
-
-
-def _text(value: str) -> str:
-    escaped = value.replace("'", "''")
-    return f"'{escaped}'"

@@ -9,11 +9,12 @@ from typing import Any
 
 from fastloader._extras import import_extra
 from fastloader.errors import SourceError
+from fastloader.machine._freed_memory import keep_some_freed_memory
 from fastloader.sources._file_errors import check_unchanged, naming
 from fastloader.sources._location import Location, PathLike
 from fastloader.sources._opened_here import OpenedHere
 
-__all__ = ["DuckDBFile"]
+__all__ = ["DuckDBFile", "quoted_name", "quoted_text"]
 
 _HEADER_BYTES = 3 * 4096  # which blocks are in use, and a number that grows with each change
 
@@ -69,10 +70,11 @@ class DuckDBFile:
         """
         # A cursor of its own, since a connection has one open result at a time.
         cursor = self._opened.get().cursor()
-        # A name in a query must never be taken for a Python variable of some caller.
-        cursor.execute("set python_enable_replacements = false")
-        # It would write a bar to the output, that of `--json` too, where a query takes long.
-        cursor.execute("set enable_progress_bar = false")
+        # A name in a query must never be taken for a Python variable of some caller. A bar would
+        # be written to the output, that of `--json` too, where a query takes long.
+        cursor.execute(
+            "set python_enable_replacements = false; set enable_progress_bar = false"
+        )
         return cursor.sql(query)
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:
@@ -90,6 +92,8 @@ class DuckDBFile:
         Raises:
             SourceError: If it is another file by now.
         """
+        # DuckDB takes its memory anew for each read: of a row of lists that is fetched it was over a third.
+        keep_some_freed_memory()
         check_unchanged(self.path, self._read_fingerprint(), self.fingerprint)
         connection = self._connect()
         if connection is None:
@@ -120,6 +124,18 @@ class DuckDBFile:
     def _read_fingerprint(self) -> str:
         with naming(self.path, "a DuckDB file"), Path(self.path).open("rb") as file:
             return self._location.fingerprint(file.read(_HEADER_BYTES))
+
+
+def quoted_name(name: str) -> str:
+    """Return the name of a table or column as SQL has it."""
+    escaped = name.replace('"', '""')
+    return f'"{escaped}"'
+
+
+def quoted_text(value: str) -> str:
+    """Return a text as SQL has it."""
+    escaped = value.replace("'", "''")
+    return f"'{escaped}'"
 
 
 def _is_open_here(path: str) -> bool:

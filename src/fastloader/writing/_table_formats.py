@@ -33,7 +33,7 @@ class TableFormat:
     write: WriteTable
     """Takes a path that does not exist, schema, record batches and the name of a codec."""
     is_compressed_by: tuple[str | None, ...]
-    """Codecs there are to choose from."""
+    """Codecs there are to choose from, the usual one first."""
     gives_rows_singly: bool = True
     """False where one row of a compressed group takes all pixels before it to be decompressed, too."""
 
@@ -88,10 +88,9 @@ def _write_lance(
 def _write_duckdb(
     path: Path, schema: pa.Schema, batches: Batches, compression: str | None
 ) -> None:
-    del compression  # DuckDB chooses
     from fastloader.writing._duckdb_table import write_duckdb  # noqa: PLC0415 - an extra
 
-    write_duckdb(path, schema, batches)
+    write_duckdb(path, schema, batches, compression)
 
 
 def _write_vortex(
@@ -159,7 +158,7 @@ TABLE_FORMATS: Mapping[str, TableFormat] = {
     "parquet": _format("parquet", _write_parquet, ("zstd", "lz4", None)),
     "arrow": _format("arrow", _write_ipc, ("zstd", "lz4", None), gives_rows_singly=False),
     "lance": _format("lance", _write_lance),
-    "duckdb": _format("duckdb", _write_duckdb),
+    "duckdb": _format("duckdb", _write_duckdb, (None, "zstd")),
     "vortex": _format("vortex", _write_vortex),
 }
 """Formats by name."""
@@ -171,7 +170,7 @@ def choose_format(path: Path, name: str | None, compression: str | None) -> Tabl
     Args:
         path: Where to; its ending tells the format if `name` does not.
         name: A name of `TABLE_FORMATS`, or None.
-        compression: Codec asked for.
+        compression: Codec asked for, "auto" for the usual one.
 
     Raises:
         SettingsError: If there is no such format, or it has no such codec.
@@ -187,7 +186,7 @@ def choose_format(path: Path, name: str | None, compression: str | None) -> Tabl
             f"or format= with one of {', '.join(TABLE_FORMATS)}."
         )
     chosen = TABLE_FORMATS[name]
-    if compression not in chosen.is_compressed_by:
+    if compression not in {"auto", *chosen.is_compressed_by}:
         raise SettingsError(
             f"compression={compression!r}: {name} can have "
             f"{', '.join(map(str, chosen.is_compressed_by))}."

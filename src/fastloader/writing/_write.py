@@ -25,7 +25,7 @@ from fastloader.writing._table_formats import choose_format
 
 __all__ = ["Compression", "WrittenTable", "convert", "write_images"]
 
-Compression: TypeAlias = Literal["zstd", "lz4"] | None
+Compression: TypeAlias = Literal["auto", "zstd", "lz4"] | None
 
 _IMAGE_COLUMN = "ome_arrow"  # as ome-arrow's readers expect it
 _MIN_ROWS, _MAX_ROWS = 16, 64
@@ -57,7 +57,7 @@ def convert(
     source_format: str | None = None,
     source_options: Mapping[str, Any] | None = None,
     format: str | None = None,  # noqa: A002 - as in OMEArrowDataset
-    compression: Compression = "zstd",
+    compression: Compression = "auto",
     rows_per_group: int | None = None,
     overwrite: bool = False,
     progress: Progress = "auto",
@@ -77,7 +77,8 @@ def convert(
         source_format: What `source` is (`fastloader.sources.FORMATS`); found when left out.
         source_options: Options of the source's format.
         format: What to write; by the ending of `destination` when left out.
-        compression: Of Parquet and Arrow files; the other formats choose.
+        compression: ``"auto"`` is zstd in Parquet and Arrow files, and none in DuckDB files, of
+            which a row would else take 2048 to be decompressed; Lance and Vortex choose.
         rows_per_group: Images that are stored, and later read, together; 16 to 64 when left
             out, by their size; of compressed Arrow files as many as make 4 MiB, since a row there
             takes all before it to be decompressed.
@@ -121,7 +122,7 @@ def write_images(
     channel_names: Sequence[str] | None = None,
     columns: Mapping[str, ColumnValues] | None = None,
     format: str | None = None,  # noqa: A002 - as in OMEArrowDataset
-    compression: Compression = "zstd",
+    compression: Compression = "auto",
     rows_per_group: int | None = None,
     overwrite: bool = False,
     progress: Progress = "auto",
@@ -138,7 +139,8 @@ def write_images(
         channel_names: Names of the channels of all images.
         columns: Further columns, a value for each image.
         format: What to write; by the ending of `destination` when left out.
-        compression: Of Parquet and Arrow files; the other formats choose.
+        compression: ``"auto"`` is zstd in Parquet and Arrow files, and none in DuckDB files, of
+            which a row would else take 2048 to be decompressed; Lance and Vortex choose.
         rows_per_group: Images that are stored, and later read, together; 16 to 64 when left
             out, by their size; of compressed Arrow files as many as make 4 MiB, since a row there
             takes all before it to be decompressed.
@@ -176,7 +178,8 @@ def _write(
     if rows_per_group is not None and rows_per_group < 1:
         raise SettingsError(f"rows_per_group={rows_per_group}: expected 1 or more.")
     _check_no_other_folder(target)
-    gives_rows_singly = chosen.gives_rows_singly or compression is None
+    codec = chosen.is_compressed_by[0] if compression == "auto" else compression
+    gives_rows_singly = chosen.gives_rows_singly or codec is None
     num_rows = rows_per_group or _choose_rows(rows.first_size_bytes(), gives_rows_singly)
     with (
         replacing(target, overwrite=overwrite) as path,
@@ -184,7 +187,7 @@ def _write(
     ):
         stream = _Stream(rows, num_rows, bar)
         try:
-            chosen.write(path, stream.schema, stream, compression)
+            chosen.write(path, stream.schema, stream, codec)
         except FastLoaderError:
             raise
         except Exception as error:
