@@ -106,12 +106,18 @@ def test_the_cpu_time_of_a_batch_is_a_share_of_that_of_all():
 
 
 @pytest.mark.parametrize(
-    "options",
-    [{"seconds": 0}, {"num_rounds": 0}, {"num_rounds": 2.5}, {"step": 3}],
-    ids=["no time", "no round", "half a round", "no step"],
+    ("options", "words"),
+    [
+        ({"seconds": 0}, "seconds must be more than 0"),
+        ({"seconds": -1}, "but got -1"),
+        ({"num_rounds": 0}, "There must be a round"),
+        ({"num_rounds": 2.5}, "num_rounds"),
+        ({"step": 3}, "step"),
+    ],
+    ids=["no time", "negative time", "no round", "half a round", "no step"],
 )
-def test_what_cannot_be_measured_is_refused(options):
-    with pytest.raises(SettingsError):
+def test_what_cannot_be_measured_is_refused(options, words):
+    with pytest.raises(SettingsError, match=words):
         benchmark(FastLoader(range(8), 2), **options)
 
 

@@ -423,6 +423,14 @@ def test_only_datasets_can_be_mixed_inside_a_batch():
         MixedLoader(_loaders(), mix="samples")
 
 
+@pytest.mark.parametrize("kind", [MixedLoader, MixedDataset])
+def test_a_source_that_gives_nothing_is_refused_by_its_name(kind):
+    with pytest.raises(
+        SettingsError, match="source 'b' should be a dataset or a loader, but got 3"
+    ):
+        kind({"a": range(4), "b": 3})
+
+
 @pytest.mark.parametrize("sources", [[range(4), range(8)], range(4), None], ids=str)
 @pytest.mark.parametrize("kind", [MixedLoader, MixedDataset])
 def test_sources_without_names_are_refused_with_what_to_write(kind, sources):

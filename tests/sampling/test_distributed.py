@@ -256,10 +256,11 @@ def test_what_cannot_be_shared_is_refused(sampler, message):
     [
         ({"num_replicas": 2, "rank": 2}, "rank must be from 0 to 1"),
         ({"num_replicas": 2, "rank": -1}, "rank must be from 0 to 1"),
+        ({"num_replicas": -1, "rank": 0}, "num_replicas must be 1 or more, but got -1"),
         ({"uneven": "some"}, "uneven should be 'pad', 'drop' or 'keep', but got 'some'"),
         ({"seed": -1}, "seed must be 0 or more"),
     ],
-    ids=["rank too high", "rank too low", "uneven", "seed"],
+    ids=["rank too high", "rank too low", "no ranks", "uneven", "seed"],
 )
 def test_options_that_cannot_work_are_refused(options, message):
     with pytest.raises(SettingsError, match=message):

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fastloader.machine._machine import Machine
-from fastloader.settings._choice import choose_settings
+from fastloader.settings._choice import Choice
 from fastloader.settings._choose_workers import choose_most_workers, choose_spare_workers
 from fastloader.settings._inputs import DatasetTraits, GivenOptions
 
@@ -72,19 +72,19 @@ auto = st.just("auto")
 suggestions = st.sampled_from([
     None,
     "nothing is stored",
-    choose_settings(PLAIN, OPAQUE, GivenOptions(num_workers=0)),
-    choose_settings(
+    Choice(PLAIN, OPAQUE, GivenOptions(num_workers=0)).settings,
+    Choice(
         PLAIN,
         OPAQUE,
         GivenOptions(num_workers=12, workers="threads", prefetch_factor=5, in_order=False),
-    ),
-    choose_settings(
+    ).settings,
+    Choice(
         PLAIN,
         OPAQUE,
         GivenOptions(
             num_workers=3, persistent_workers=False, transport="torch", pin_memory=True
         ),
-    ),
+    ).settings,
 ])
 options = st.builds(
     GivenOptions,
@@ -107,7 +107,7 @@ options = st.builds(
 
 @given(machines(), traits, options)
 def test_any_choice_is_valid_and_has_reasons(machine, dataset, given_options):
-    settings = choose_settings(machine, dataset, given_options)  # validates itself
+    settings = Choice(machine, dataset, given_options).settings  # validates itself
 
     assert all(settings.reasons.values())
     assert settings.explain()
@@ -115,7 +115,7 @@ def test_any_choice_is_valid_and_has_reasons(machine, dataset, given_options):
 
 @given(machines(), traits, options)
 def test_a_given_value_always_wins(machine, dataset, given_options):
-    settings = choose_settings(machine, dataset, given_options)
+    settings = Choice(machine, dataset, given_options).settings
 
     names = ["num_workers", "pin_memory", "transport", "workers", "in_order"]
     if settings.num_workers > 0:
@@ -128,9 +128,9 @@ def test_a_given_value_always_wins(machine, dataset, given_options):
 
 @given(machines(), traits, options)
 def test_choosing_again_from_what_was_chosen_changes_nothing(machine, dataset, given_options):
-    first = choose_settings(machine, dataset, given_options)
+    first = Choice(machine, dataset, given_options).settings
 
-    again = choose_settings(
+    again = Choice(
         machine,
         dataset,
         GivenOptions(
@@ -146,7 +146,7 @@ def test_choosing_again_from_what_was_chosen_changes_nothing(machine, dataset, g
             device=first.device,
             suggested=given_options.suggested,
         ),
-    )
+    ).settings
 
     assert dataclasses.replace(again, reasons=first.reasons, ignored=first.ignored) == first
     assert again.ignored == ()
@@ -157,7 +157,7 @@ def test_an_automatic_number_of_workers_never_fails_or_repeats_data(
     machine, dataset, given_options
 ):
     given_options = given_options._replace(num_workers="auto")
-    settings = choose_settings(machine, dataset, given_options)
+    settings = Choice(machine, dataset, given_options).settings
 
     starts_processes = settings.workers == "processes" and settings.num_workers > 0
     if machine.is_daemonic or machine.is_worker or dataset.tied is not None:
@@ -170,30 +170,30 @@ def test_an_automatic_number_of_workers_never_fails_or_repeats_data(
 
 
 def test_settings_that_were_suggested_fill_what_is_left_open():
-    wanted = choose_settings(
+    wanted = Choice(
         PLAIN,
         OPAQUE,
         GivenOptions(num_workers=12, workers="threads", prefetch_factor=5, in_order=False),
-    )
+    ).settings
 
-    settings = choose_settings(PLAIN, OPAQUE, GivenOptions(suggested=wanted, prefetch_factor=3))
+    settings = Choice(PLAIN, OPAQUE, GivenOptions(suggested=wanted, prefetch_factor=3)).settings
 
     assert settings == dataclasses.replace(wanted, prefetch_factor=3, reasons=settings.reasons)
     assert settings.reasons["num_workers"] == wanted.reasons["num_workers"]
 
 
 def test_of_suggested_workers_no_more_start_than_memory_has_room_for():
-    wanted = choose_settings(PLAIN, OPAQUE, GivenOptions(num_workers=12))
+    wanted = Choice(PLAIN, OPAQUE, GivenOptions(num_workers=12)).settings
     small = dataclasses.replace(PLAIN, available_bytes=GB)
 
-    settings = choose_settings(small, OPAQUE, GivenOptions(suggested=wanted))
+    settings = Choice(small, OPAQUE, GivenOptions(suggested=wanted)).settings
 
     assert settings.num_workers == 4
     assert "memory" in settings.reasons["num_workers"]
 
 
 def test_that_nothing_could_be_suggested_is_said_beside_the_number_of_workers():
-    settings = choose_settings(PLAIN, OPAQUE, GivenOptions(suggested="nothing is stored"))
+    settings = Choice(PLAIN, OPAQUE, GivenOptions(suggested="nothing is stored")).settings
 
     assert settings.num_workers == 8
     assert "as they are needed" in settings.reasons["num_workers"]
@@ -226,7 +226,7 @@ def test_that_nothing_could_be_suggested_is_said_beside_the_number_of_workers():
 def test_the_number_of_workers_fits_the_machine(changes, num_workers):
     machine = dataclasses.replace(PLAIN, **changes)
 
-    assert choose_settings(machine, OPAQUE, GivenOptions()).num_workers == num_workers
+    assert Choice(machine, OPAQUE, GivenOptions()).settings.num_workers == num_workers
 
 
 @pytest.mark.parametrize(
@@ -268,7 +268,7 @@ def test_workers_that_wait_may_be_more_than_the_cpus(
     machine = dataclasses.replace(PLAIN, **machine_changes)
     dataset = OPAQUE._replace(**dataset_changes)
     given_options = GivenOptions(**options)
-    settings = choose_settings(machine, dataset, given_options)
+    settings = Choice(machine, dataset, given_options).settings
 
     found = choose_most_workers(machine, dataset, given_options, settings.num_workers)
 
@@ -283,7 +283,7 @@ def test_workers_that_wait_may_be_more_than_the_cpus(
     ids=["growing", "anew each epoch", "kept by wish"],
 )
 def test_workers_that_all_start_at_once_leave_a_cpu_to_training(options, num_workers):
-    settings = choose_settings(PLAIN, OPAQUE, GivenOptions(**options))
+    settings = Choice(PLAIN, OPAQUE, GivenOptions(**options)).settings
 
     assert settings.num_workers == num_workers
     assert ("as they are needed" in settings.reasons["num_workers"]) == (num_workers == 8)
@@ -317,7 +317,7 @@ def test_workers_that_all_start_at_once_leave_a_cpu_to_training(options, num_wor
 def test_the_number_of_workers_fits_the_dataset(changes, num_workers):
     dataset = OPAQUE._replace(**changes)
 
-    assert choose_settings(PLAIN, dataset, GivenOptions()).num_workers == num_workers
+    assert Choice(PLAIN, dataset, GivenOptions()).settings.num_workers == num_workers
 
 
 @pytest.mark.parametrize(("device", "num_workers"), [("cuda:0", 0), ("cpu", 8)])
@@ -325,7 +325,7 @@ def test_costly_batches_that_are_made_on_the_device_need_no_workers(device, num_
     dataset = OPAQUE._replace(batched=True, wants_workers=True)
     options = GivenOptions(device=device, resident="device")
 
-    assert choose_settings(PLAIN, dataset, options).num_workers == num_workers
+    assert Choice(PLAIN, dataset, options).settings.num_workers == num_workers
 
 
 @pytest.mark.parametrize(
@@ -355,7 +355,7 @@ def test_workers_are_forked_unless_threads_are_alive(changes, context, method):
     machine = dataclasses.replace(PLAIN, **changes)
     given_options = GivenOptions(num_workers=2, multiprocessing_context=context)
 
-    settings = choose_settings(machine, OPAQUE, given_options)
+    settings = Choice(machine, OPAQUE, given_options).settings
 
     assert settings.multiprocessing_context == method
 
@@ -374,11 +374,11 @@ def test_workers_are_forked_unless_threads_are_alive(changes, context, method):
     ids=["none", "cuda", "mps", "data on the device", "to the CPU", "in a worker", "given"],
 )
 def test_memory_is_pinned_where_copies_gain_from_it(machine, dataset, options, pinned):
-    settings = choose_settings(
+    settings = Choice(
         dataclasses.replace(PLAIN, **machine),
         OPAQUE._replace(**dataset),
         GivenOptions(**options),
-    )
+    ).settings
 
     assert settings.pin_memory is pinned
 
@@ -389,7 +389,7 @@ def test_memory_is_pinned_where_copies_gain_from_it(machine, dataset, options, p
     ids=str,
 )
 def test_worker_options_without_workers_are_listed_as_ignored(options):
-    settings = choose_settings(PLAIN, OPAQUE, GivenOptions(num_workers=0, **options))
+    settings = Choice(PLAIN, OPAQUE, GivenOptions(num_workers=0, **options)).settings
 
     [(name, value)] = options.items()
     assert settings.ignored == (f"{name}={value!r}",)
@@ -399,7 +399,7 @@ BATCHED = DatasetTraits(is_iterable=False, batched=True, num_batches=1000)
 
 
 def test_a_dataset_that_makes_batches_has_workers_to_spare():
-    settings = choose_settings(PLAIN, BATCHED, GivenOptions())
+    settings = Choice(PLAIN, BATCHED, GivenOptions()).settings
 
     assert settings.num_workers == 0
     assert choose_spare_workers(PLAIN, BATCHED, GivenOptions()) == 8

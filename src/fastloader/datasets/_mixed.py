@@ -31,16 +31,21 @@ _SOURCE = 3
 
 
 def check_sources(sources: object) -> None:
-    """Refuse sources without names.
+    """Refuse sources without names, and what can be none.
 
     Raises:
-        SettingsError: If it is no mapping.
+        SettingsError: If it is no mapping, or a value gives neither samples nor batches.
     """
     if not isinstance(sources, Mapping):
         raise SettingsError(
             "sources should be a mapping from names to datasets or loaders, such as "
             f"{{'first': ..., 'second': ...}}, but got a {type(sources).__name__}."
         )
+    for name, source in sources.items():
+        if not (hasattr(source, "__getitem__") or hasattr(source, "__iter__")):
+            raise SettingsError(
+                f"source {name!r} should be a dataset or a loader, but got {source!r}."
+            )
 
 
 class MixedDataset(Dataset[Any]):

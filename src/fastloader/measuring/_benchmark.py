@@ -7,7 +7,7 @@ from typing import Any
 
 from fastloader._progress_bar import Progress, progress_bar
 from fastloader.errors import SettingsError
-from fastloader.measuring._measure import Measurement, measure_if_any
+from fastloader.measuring._measure import Measurement, check_duration, measure_if_any
 from fastloader.measuring._table import format_table
 from fastloader.settings._given import as_count
 
@@ -97,6 +97,7 @@ def benchmark(
             f"There must be a round and a loader to measure, but got {num_rounds} rounds and "
             f"{len(named)} loaders."
         )
+    check_duration(seconds)
     measured: dict[str, list[Measurement]] = {name: [] for name in named}
     total = num_rounds * len(named)
     with progress_bar(total, progress, what="Measuring", unit=" turns") as bar:

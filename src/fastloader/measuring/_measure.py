@@ -12,7 +12,7 @@ from fastloader.measuring._subject import Subject
 from fastloader.settings._given import check_callable
 from fastloader.stats import LoaderStats, PassTally, StatsSnapshot, count_samples
 
-__all__ = ["Measurement", "measure_if_any", "measure_loader"]
+__all__ = ["Measurement", "check_duration", "measure_if_any", "measure_loader"]
 
 MOST_PASSES_WITHOUT_BATCH = 3
 SETTLING_SECONDS = 0.05
@@ -83,6 +83,16 @@ def measure_loader(
     return measurement
 
 
+def check_duration(seconds: float) -> None:
+    """Refuse a time in which nothing can be measured.
+
+    Raises:
+        SettingsError: If it is not more than 0.
+    """
+    if not seconds > 0:
+        raise SettingsError(f"seconds must be more than 0, but got {seconds}.")
+
+
 def measure_if_any(
     loader: Any,
     *,
@@ -97,8 +107,7 @@ def measure_if_any(
     """
     subject = Subject(loader)
     check_callable("step", step)
-    if not seconds > 0:
-        raise SettingsError(f"seconds must be more than 0, but got {seconds}.")
+    check_duration(seconds)
     stats = LoaderStats()
     cost = tree_cost()
     limit = _Limit(seconds, max_batches)

@@ -40,6 +40,9 @@ __all__ = [
 
 _PROTOCOL = 5  # the first with buffers out of band
 
+_LARGE_BYTES = 1 << 16
+"""Size from which a buffer is worth a place of its own."""
+
 _INHERITED_MODULES = frozenset({
     "multiprocessing.connection",
     "multiprocessing.queues",
@@ -146,7 +149,6 @@ def dumps_for_worker(
     name: str = "dataset",
     *,
     buffers: list[pickle.PickleBuffer] | None = None,
-    large_bytes: int = 1 << 16,
     inherited: list[object] | None = None,
 ) -> bytes:
     """Pickle an object for a worker process: plainly if that will do, else by value.
@@ -154,9 +156,8 @@ def dumps_for_worker(
     Args:
         obj: A dataset, a collate function, a batch.
         name: What to call `obj` in an error, for instance `"collate_fn"`.
-        buffers: Takes the buffers of arrays and tensors of at least `large_bytes`, which then
+        buffers: Takes the buffers of arrays and tensors of at least 64 KiB, which then
             are not in the result. None keeps them in it.
-        large_bytes: Size from which a buffer goes to `buffers`, in bytes.
         inherited: Takes objects that must be given to the process when it starts. None leaves
             them in the result, which works only while a process is starting.
 
@@ -173,7 +174,7 @@ def dumps_for_worker(
             data = _dumps(
                 pickler,
                 obj,
-                None if buffers is None else _keep_large(kept, large_bytes),
+                None if buffers is None else _keep_large(kept),
                 None if inherited is None else aside,
             )
         except Exception as error:  # noqa: BLE001 - any __reduce__ or __getstate__ may raise
@@ -285,11 +286,9 @@ def _take_inherited(number: int) -> object:
     return _loading.inherited[number]
 
 
-def _keep_large(
-    kept: list[pickle.PickleBuffer], large_bytes: int
-) -> Callable[[pickle.PickleBuffer], bool]:
+def _keep_large(kept: list[pickle.PickleBuffer]) -> Callable[[pickle.PickleBuffer], bool]:
     def keep(buffer: pickle.PickleBuffer) -> bool:
-        is_small = buffer.raw().nbytes < large_bytes
+        is_small = buffer.raw().nbytes < _LARGE_BYTES
         if not is_small:
             kept.append(buffer)
         return is_small

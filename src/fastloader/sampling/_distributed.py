@@ -74,6 +74,8 @@ class DistributedSampler(EpochSampler, torch.utils.data.DistributedSampler[int])
         ranks = read_ranks()
         num_replicas = ranks.world_size if num_replicas is None else num_replicas
         rank = ranks.rank if rank is None else rank
+        if num_replicas < 1:
+            raise SettingsError(f"num_replicas must be 1 or more, but got {num_replicas}.")
         if not 0 <= rank < num_replicas:
             raise SettingsError(
                 f"rank must be from 0 to {num_replicas - 1}, the number of the last of "

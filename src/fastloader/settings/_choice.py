@@ -17,7 +17,7 @@ from fastloader.settings._given import check_given, worker_options
 from fastloader.settings._inputs import DatasetTraits, GivenOptions
 from fastloader.settings._settings import LoaderSettings
 
-__all__ = ["Choice", "choose_settings"]
+__all__ = ["Choice"]
 
 
 class Choice:
@@ -99,14 +99,3 @@ class Choice:
     def budget_bytes(self) -> int:
         """Bound of the memory that batches ahead of the consumer may take."""
         return self.machine.available_bytes // (2 * self.machine.local_world_size)
-
-
-def choose_settings(
-    machine: Machine, traits: DatasetTraits, given: GivenOptions
-) -> LoaderSettings:
-    """Return all that a `Choice` holds.
-
-    Raises:
-        SettingsError: If a given value cannot work.
-    """
-    return Choice(machine, traits, given).settings

@@ -140,9 +140,10 @@ def device_name(device: torch.device | str | int | None) -> str | None:
     try:
         return str(torch.device(device))
     except (RuntimeError, TypeError) as error:
+        words = str(error).partition("\n")[0]
         raise SettingsError(
             "device should be one that torch knows, such as 'cpu', 'cuda' or 'cuda:1', or None, "
-            f"but got {device!r}."
+            f"but got {device!r}: {words}"
         ) from error
 
 
