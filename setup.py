@@ -25,7 +25,8 @@ setup(
         Extension(
             "fastloader.sources._raw_files",
             sources=[
-                str(SOURCES / f"_{name}.c") for name in ("raw_files", "segments", "chunks")
+                str(SOURCES / f"_{name}.c")
+                for name in ("raw_files", "segments", "chunks", "lz4_blocks")
             ],
             depends=[str(SOURCES / "_raw_files.h")],
             optional=True,

@@ -6,9 +6,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from fastloader import OMEArrowDataset
+from fastloader._extension_modules import RAW_FILES, extension_module
 from fastloader.errors import ImageDataError, SourceError
 from fastloader.shm import ArrayWriter
 from fastloader.sources import _parquet_pages, _stored_buffer, open_source
+from fastloader.sources._codec_addresses import address_in_numcodecs
 from fastloader.sources._page_memory import PageMemory
 from fastloader.sources._straight_codecs import read_zstd, straight_codec
 from tests.ome_arrow_tables import image_array, ome_arrow_value
@@ -16,7 +18,10 @@ from tests.sources.test_lz4_frame import BLOCK_BYTES, frame_of_blocks, noise
 
 pytest.importorskip("numcodecs")
 
-codecs = pytest.mark.parametrize("codec", ["lz4", "zstd"])
+needs_blocks = pytest.mark.skipif(
+    not hasattr(extension_module(RAW_FILES), "decompress_blocks"), reason="was not compiled"
+)
+codecs = pytest.mark.parametrize("codec", [pytest.param("lz4", marks=needs_blocks), "zstd"])
 
 
 def compressed(codec, content):
@@ -50,6 +55,7 @@ def test_a_buffer_is_what_was_compressed(codec, num_bytes, high):
     assert around[0] == around[-1] == 255
 
 
+@needs_blocks
 def test_blocks_that_are_independent_or_stored_as_they_are_are_read():
     content = noise(3 * BLOCK_BYTES + 5)
     blocks = np.split(content, range(BLOCK_BYTES, len(content), BLOCK_BYTES))
@@ -87,6 +93,22 @@ def test_damage_is_told_and_nothing_is_written_elsewhere(codec):
     assert refused >= 300
     assert (around[:BLOCK_BYTES] == 255).all()
     assert (around[-BLOCK_BYTES:] == 255).all()
+
+
+@needs_blocks
+@pytest.mark.parametrize(
+    "edges", [[0, 9, 8], [-1, 12], [0, 4], [0, 1 << 40], [0, 12, 24, 36], [7], []]
+)
+def test_blocks_that_lie_elsewhere_are_refused(edges):
+    blocks = extension_module(RAW_FILES).decompress_blocks
+    address = address_in_numcodecs("lz4", "LZ4_decompress_safe_usingDict")
+    stored = b"".join([(8 | 1 << 31).to_bytes(4, "little"), bytes(8)] * 2)
+    target = bytearray(16)
+
+    assert blocks(stored, np.array([0, 12, 24], np.int64), 8, target, address)
+    assert not blocks(stored, np.array(edges, np.int64), 8, target, address)
+    for num_bytes in (0, -8, 7, 9):
+        assert not blocks(stored, np.array([0, 12, 24], np.int64), num_bytes, target, address)
 
 
 def test_there_is_none_for_codecs_that_arrow_alone_knows():

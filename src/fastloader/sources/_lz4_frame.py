@@ -6,18 +6,18 @@ different bytes: what comes out alike does not depend on them.
 """
 
 from collections.abc import Callable, Sequence
-from itertools import count, pairwise
+from itertools import count
 from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-__all__ = ["DecompressBlock", "Lz4Frame", "decompress_frame"]
+__all__ = ["DecompressBlocks", "Lz4Frame", "decompress_frame"]
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
-DecompressBlock: TypeAlias = Callable[[int, int, int, int, int, int], int]
-"""LZ4's ``LZ4_decompress_safe_usingDict``, of addresses."""
+DecompressBlocks: TypeAlias = Callable[[memoryview, memoryview, int, memoryview], bool]
+"""Takes a frame, where its blocks are, their length and what to fill; see `_lz4_blocks.c`."""
 
 _MAGIC = b"\x04\x22\x4d\x18"
 _HEADER_BYTES = 7
@@ -138,13 +138,13 @@ class Lz4Frame:
         return np.frombuffer(content, np.uint8)[_WINDOW_BYTES if first else 0 : num_bytes]
 
 
-def decompress_frame(stored: Bytes, target: Bytes, decompress: DecompressBlock) -> bool:
+def decompress_frame(stored: Bytes, target: Bytes, decompress: DecompressBlocks) -> bool:
     """Decompress a frame straight to where its bytes stay.
 
     Args:
         stored: The frame, and nothing after it.
         target: Filled; contiguous.
-        decompress: Used for each block.
+        decompress: Used for its blocks.
 
     Returns:
         False if the frame is damaged, or has another length or blocks of another kind: the target
@@ -154,21 +154,7 @@ def decompress_frame(stored: Bytes, target: Bytes, decompress: DecompressBlock) 
     if edges is None:
         return False
     size = _BLOCK_BYTES[int(stored[5])]
-    source, to = stored.ctypes.data, target.ctypes.data
-    for number, (edge, stop) in enumerate(pairwise(edges)):
-        start, done = edge + _LENGTH_BYTES, number * size
-        room = min(size, len(target) - done)
-        if _length_at(stored.data, edge) & _STORED:
-            if stop - start != room:
-                return False
-            target[done : done + room] = stored[start:stop]
-            continue
-        window = min(done, _WINDOW_BYTES)
-        place = to + done
-        sizes = stop - start, room
-        if decompress(source + start, place, *sizes, place - window, window) != room:
-            return False
-    return True
+    return decompress(stored.data, np.array(edges, np.int64).data, size, target.data)
 
 
 def _stored_length(num_bytes: int) -> bytes:

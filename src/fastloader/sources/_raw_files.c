@@ -160,6 +160,7 @@ static PyMethodDef METHODS[] = {
     {"read_files", read_files, METH_VARARGS, read_files_doc},
     {"read_segments", read_segments, METH_VARARGS, READ_SEGMENTS_DOC},
     {"read_arrays", read_arrays, METH_VARARGS, READ_ARRAYS_DOC},
+    {"decompress_blocks", decompress_blocks, METH_VARARGS, DECOMPRESS_BLOCKS_DOC},
 #endif
     {NULL, NULL, 0, NULL},
 };

@@ -52,5 +52,7 @@ PyObject *read_segments(PyObject *module, PyObject *arguments);
 extern const char READ_SEGMENTS_DOC[];
 PyObject *read_arrays(PyObject *module, PyObject *arguments);
 extern const char READ_ARRAYS_DOC[];
+PyObject *decompress_blocks(PyObject *module, PyObject *arguments);
+extern const char DECOMPRESS_BLOCKS_DOC[];
 
 #endif
