@@ -20,7 +20,8 @@ from fastloader.tensors._buffers import (
     empty_batch,
 )
 
-SHAPE = (256, 1024)  # 1 MB of float32
+SHAPE = (1024, 1024)  # of float32
+NUM_BYTES = 4 * 1024 * 1024
 
 
 def fill(pool, value):
@@ -158,7 +159,7 @@ def test_trim_frees_sizes_that_are_no_longer_asked_for():
 
     pool.trim()
 
-    assert pool.idle_bytes == _size_class(256 * 1024 * 4)
+    assert pool.idle_bytes == _size_class(NUM_BYTES)
 
 
 def test_a_smaller_batch_takes_an_idle_buffer_of_a_larger_one_and_gives_it_back():
@@ -254,5 +255,5 @@ def test_a_pool_that_trims_itself_gives_back_what_is_no_longer_asked_for():
     for _ in range(9):
         pool((2, *SHAPE), torch.float32)
 
-    assert pool.idle_bytes == 2 * 256 * 1024 * 4
+    assert pool.idle_bytes == 2 * NUM_BYTES
     assert pickle.loads(pickle.dumps(pool))._requests_between_trims == 4

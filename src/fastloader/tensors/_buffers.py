@@ -70,11 +70,11 @@ class allocating_with:  # noqa: N801 - used like a function
         _current.allocator = self._previous
 
 
-_SMALL_BYTES = 512 * 1024
-"""Below this size `torch.empty` is cheaper than a buffer of the pool: the C library keeps what it
-got back, and a buffer costs 5 us by itself."""
-
 _HUGE_PAGE_BYTES = 2 * 1024 * 1024
+
+_SMALL_BYTES = _HUGE_PAGE_BYTES
+"""Below this size `torch.empty` is cheaper than a buffer of the pool: the C library keeps what it
+got back, and a buffer costs 5 us by itself, ten times that where the caches are cold."""
 
 _IDLE_BYTES = 128 * 1024 * 1024
 """Idle memory that a size class may hold, unless that is under four buffers."""
@@ -123,7 +123,7 @@ class BufferPool:
     **Threads:** any thread may allocate, and any thread may drop the last tensor.
     """
 
-    stacked_bytes = 8 * _SMALL_BYTES
+    stacked_bytes = 4 * 1024 * 1024
     """Torch stacks small samples to less than this as fast without the pool: where it is given the
     output it looks at each sample once more, and the C library keeps so much memory."""
 

@@ -20,6 +20,7 @@ __all__ = [
     "copy_rows",
     "current_crew",
     "row_team",
+    "rows_at",
     "share_out",
     "working_with",
 ]
@@ -42,6 +43,24 @@ class RowCopy(NamedTuple):
     """Address of the first byte; at a multiple of 16 where they go past the cache."""
     is_past_cache: bool = False
     """Whether they are written past the processor's cache."""
+
+
+_END_OF_MEMORY = (1 << 63) - 1
+
+
+def rows_at(
+    addresses: Sequence[int], row_bytes: int, target: int, *, is_past_cache: bool = False
+) -> RowCopy:
+    """Return the copy of rows that lie anywhere.
+
+    Args:
+        addresses: Of the rows.
+        row_bytes: As in `RowCopy`.
+        target: As in `RowCopy`.
+        is_past_cache: As in `RowCopy`.
+    """
+    sources = np.array(addresses, np.int64)
+    return RowCopy(0, 1, _END_OF_MEMORY, sources, row_bytes, target, is_past_cache)
 
 
 @cache
