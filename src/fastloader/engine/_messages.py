@@ -6,6 +6,7 @@ from enum import IntEnum
 from typing import Any, NamedTuple, TypeAlias
 
 from fastloader.engine._stream_point import StreamPoint
+from fastloader.engine._wording import name_samples
 from fastloader.shm._arena import SlotPlace
 
 __all__ = [
@@ -73,9 +74,22 @@ _WITH_SLOT = {_ORDER_CODES[Task], _ORDER_CODES[SlotOffer]}  # as their last fiel
 
 
 def encode_order(order: Order) -> bytes:
-    """Turn an order into bytes."""
-    # As a plain tuple: a class would cost an import look-up at the other end for each task.
-    return pickle.dumps((_ORDER_CODES[type(order)], *order), pickle.HIGHEST_PROTOCOL)
+    """Turn an order into bytes.
+
+    Raises:
+        Exception: What pickle, or an index of a task, says of it where it cannot be pickled.
+    """
+    try:
+        # As a plain tuple: a class would cost an import look-up at the other end for each task.
+        return pickle.dumps((_ORDER_CODES[type(order)], *order), pickle.HIGHEST_PROTOCOL)
+    except Exception as error:
+        if isinstance(order, Task):
+            error.add_note(
+                f"Batch {order.number} is of {name_samples(order.indices)}: worker processes get the "
+                "indices that the sampler gives by pickle. Let it give some that can be pickled, such "
+                'as numbers and strings, or make the loader with num_workers=0 or workers="threads".'
+            )
+        raise
 
 
 def decode_order(message: bytes) -> Order:
