@@ -81,7 +81,7 @@ LOADERS = {
 FIRST_OF = {
     "resident, gathered": "fastloader.engine._merged.MOST_MERGED",
     "resident, transformed": "fastloader.engine._merged.MOST_MERGED",
-    "resident, cut": "fastloader.stages._cut._CUT_AT_ONCE",
+    "resident, cut": "fastloader.stages._cut.CUT_AT_ONCE",
 }
 """How many batches are made at once, so that the one whose call is interrupted is the first of others."""
 

@@ -191,10 +191,9 @@ class MergedRun(OnDemand):
 
     @staticmethod
     def _clipped(num_batches: int) -> int:
-        if num_batches <= CUT_AT_ONCE:
-            return max(1, num_batches)
+        count = min(max(1, num_batches), MOST_MERGED)
         # Whole cuts: a small rest costs the loop as much as a large one.
-        return min(num_batches - num_batches % CUT_AT_ONCE, MOST_MERGED)
+        return count if count < CUT_AT_ONCE else count - count % CUT_AT_ONCE
 
     def _deliver(self, wanted: Sequence[Drawn], *, has_batch: bool) -> None:
         is_uncut = isinstance(self._deliveries, UncutDeliveries)
