@@ -17,8 +17,8 @@ _IN_QUERY = re.compile(
     re.IGNORECASE,
 )
 
-_TEXTS_OF_OSERROR = ("strerror", "filename", "filename2")
-"""What the text of an error of the system is made of, beside its arguments."""
+_PARTS_OF_TEXT = ("strerror", "filename", "filename2", "request_info")
+"""What the texts of errors of the system, and of aiohttp, are made of, beside their arguments."""
 
 
 def hide_secrets(text: str) -> str:
@@ -48,13 +48,18 @@ def hide_secrets_of(error: BaseException | None) -> None:
     while error is not None and id(error) not in seen:
         seen.add(id(error))
         _hide_in(error, "args", tuple(map(_hidden, error.args)))
-        for name in _TEXTS_OF_OSERROR:
+        for name in _PARTS_OF_TEXT:
             _hide_in(error, name, _hidden(getattr(error, name, None)))
         error = error.__cause__ or error.__context__
 
 
 def _hidden(part: Any) -> Any:
-    return hide_secrets(part) if isinstance(part, str) else part
+    if isinstance(part, str):
+        return hide_secrets(part)
+    if isinstance(part, tuple) and hasattr(part, "_make"):  # with names, as what was asked for
+        return part._make(map(_hidden, part))
+    is_url = type(part).__module__.startswith("yarl")
+    return hide_secrets(str(part)) if is_url else part
 
 
 def _hide_in(error: BaseException, name: str, value: Any) -> None:

@@ -44,13 +44,14 @@ def object_store(folder):
 
 
 @contextmanager
-def web_server(folder, *, marks_folders=True, gives_parts=True):
+def web_server(folder, *, marks_folders=True, gives_parts=True, is_broken=None):
     """Serve files, with lists of folders and parts of files; give the URL.
 
     Args:
         folder: With the files.
         marks_folders: End links to folders with a slash.
         gives_parts: Answer with the bytes that are asked for, not with whole files.
+        is_broken: An event; while it is set, what is asked for is answered by an error.
     """
     web = pytest.importorskip("aiohttp.web")
     pytest.importorskip("fsspec")
@@ -59,6 +60,8 @@ def web_server(folder, *, marks_folders=True, gives_parts=True):
 
     async def give(request):
         path = folder / request.match_info["path"]
+        if is_broken is not None and is_broken.is_set():
+            raise web.HTTPInternalServerError
         if path.is_file() and gives_parts:
             return web.FileResponse(path)
         if path.is_file():

@@ -2,6 +2,8 @@
 
 import os
 import pickle
+import threading
+import traceback
 
 import pyarrow.compute as pc
 import pytest
@@ -137,6 +139,35 @@ def test_a_web_server_that_is_gone_is_told():
 
     with pytest.raises(SourceError, match="plates cannot be read"):
         open_source("http://127.0.0.1:1/plates", format="parquet")
+
+
+@pytest.mark.parametrize("kind", ["parquet", "arrow"])
+@pytest.mark.parametrize("is_open", [True, False])
+def test_a_web_server_that_fails_is_told_without_passwords(folder, kind, is_open):
+    is_broken = threading.Event()
+    with web_server(folder, is_broken=is_broken) as web:
+        url = f"{web}/cells.{kind}?token=s3cr3t"
+        source = open_source(url) if is_open else None
+        is_broken.set()
+
+        with pytest.raises(SourceError, match=rf"cells\.{kind}.* cannot be re") as caught:
+            read_images(source or open_source(url))
+
+    assert "s3cr3t" not in "".join(traceback.format_exception(caught.value))
+
+
+@pytest.mark.parametrize("kind", ["parquet", "arrow"])
+def test_a_table_of_a_web_server_that_is_replaced_while_it_is_open_is_an_error(tmp_path, kind):
+    write(tmp_path, kind, list(map(ome_arrow_value, IMAGES)), n=[0, 1, 2, 3])
+    with web_server(tmp_path) as web:
+        source = open_source(f"{web}/cells.{kind}")
+        assert_same([IMAGES[0], None, None, None], read_images(source, [0]))
+
+        write(tmp_path, kind, list(map(ome_arrow_value, IMAGES[::-1])), n=[0, 1, 2, 3])
+        os.utime(tmp_path / f"cells.{kind}", (1, 1))
+
+        with pytest.raises(SourceError, match=rf"cells\.{kind} was replaced since"):
+            read_images(source)
 
 
 def test_a_table_of_a_web_server_is_another_when_it_was_changed(folder, web):

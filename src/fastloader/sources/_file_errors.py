@@ -6,6 +6,7 @@ from contextlib import contextmanager
 import pyarrow as pa
 
 from fastloader.errors import FastLoaderError, SourceError
+from fastloader.sources._paths import is_url
 
 __all__ = ["check_unchanged", "naming"]
 
@@ -28,10 +29,12 @@ def naming(path: str, kind: str, *errors: type[BaseException]) -> Iterator[None]
     except BaseException as error:
         # A panic of a library in Rust is no Exception, and its type cannot be imported.
         is_panic = type(error).__name__ == "PanicException"
-        if isinstance(error, FastLoaderError) or not (is_panic or isinstance(error, expected)):
+        is_known = is_panic or isinstance(error, expected) or _is_of_network(path, error)
+        if isinstance(error, FastLoaderError) or not is_known:
             raise
         raise SourceError(
-            f"{path} cannot be read ({error}): check that it is there, complete and {kind}."
+            f"{path} cannot be read ({str(error) or type(error).__name__}): check that it is there, "
+            f"complete and {kind}."
         ) from error
 
 
@@ -50,3 +53,10 @@ def check_unchanged(path: str, fingerprint: str, expected: str) -> None:
         raise SourceError(
             f"{path} was replaced since it was first opened: make the dataset anew."
         )
+
+
+def _is_of_network(path: str, error: BaseException) -> bool:
+    """Return whether an error is of a library behind file systems, which have some of their own."""
+    return (
+        is_url(path) and isinstance(error, Exception) and type(error).__module__ != "builtins"
+    )

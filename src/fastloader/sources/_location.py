@@ -55,6 +55,7 @@ class Location:
         self._options = dict(storage_options or {})
         self._gives_parts = False
         self._whole: tuple[Stamp, pa.Buffer] | None = None
+        self._stamp: Stamp | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_whole": None}
@@ -177,7 +178,7 @@ class Location:
         system, root = self.file_system()
         try:
             found = system.get_file_info(FileSelector(root, recursive=True))
-        except (pa.ArrowException, OSError) as error:
+        except Exception as error:  # as above
             raise SourceError(f"{self.path} cannot be listed ({error}).") from error
         root = root.rstrip("/") + "/"
         return [one.path.removeprefix(root) for one in found if one.type == FileType.File]
@@ -195,9 +196,32 @@ class Location:
         Raises:
             SourceError: If the file is not there.
         """
+        stamp = self._read_stamp()
+        if self._stamp is None:
+            self._stamp = stamp
+        return hashlib.blake2b(content + repr(stamp).encode(), digest_size=16).hexdigest()
+
+    def check_at_url(self) -> None:
+        """Check that a file at a URL is still the one whose fingerprint was taken first.
+
+        Nothing keeps it while it is open: what is read after it was replaced comes from the new one.
+
+        Raises:
+            SourceError: If it is another one, or not there.
+        """
+        if not self.is_local and self._read_stamp() != self._stamp:
+            raise SourceError(
+                f"{self.path} was replaced since it was first opened: make the dataset anew."
+            )
+
+    def _read_stamp(self) -> "Stamp":
+        """Return what tells one content of the file from another.
+
+        Raises:
+            SourceError: If the file is not there.
+        """
         system, path = self.file_system()
         try:
-            stamp = url_files(system).stamp(path)
-        except (pa.ArrowException, OSError) as error:
+            return url_files(system).stamp(path)
+        except Exception as error:  # as above
             raise SourceError(f"{self.path} cannot be reached ({error}).") from error
-        return hashlib.blake2b(content + repr(stamp).encode(), digest_size=16).hexdigest()

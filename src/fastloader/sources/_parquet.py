@@ -224,6 +224,7 @@ class ParquetSource:
             with WriteBehind(write_batch, in_thread=is_worth_it) as behind:
                 for job in jobs:
                     self._run(job, write_batch, behind, batch_rows)
+            self._file.check_at_url()
             return
         single = [replace(job, groups=[group]) for job in jobs for group in job.groups]
         with ThreadPoolExecutor(num_threads, "fastloader-parquet") as pool:
@@ -233,6 +234,7 @@ class ParquetSource:
                     future.result()
             finally:
                 pool.shutdown(cancel_futures=True)
+        self._file.check_at_url()
 
     def _run(
         self,

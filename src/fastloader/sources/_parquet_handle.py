@@ -85,6 +85,14 @@ class ParquetHandle:
         """
         return self._raw.get()
 
+    def check_at_url(self) -> None:
+        """Check that a file at a URL is still the one that was looked at first.
+
+        Raises:
+            SourceError: If it is another one, or not there.
+        """
+        self._location.check_at_url()
+
     def close(self) -> None:
         """Close the file; it is opened again when needed."""
         self._opened.close()

@@ -10,7 +10,14 @@ import pyarrow as pa
 
 from fastloader.sources._pixels_apart import PieceRows
 
-__all__ = ["ArrowTable", "HasMappedFile", "HasPixelsApart", "HasStatistics", "NumberedBatch"]
+__all__ = [
+    "ArrowTable",
+    "HasMappedFile",
+    "HasPixelsApart",
+    "HasStatistics",
+    "MayBeAtUrl",
+    "NumberedBatch",
+]
 
 Integers: TypeAlias = npt.NDArray[np.int64]
 NumberedBatch: TypeAlias = tuple[Integers, pa.RecordBatch]
@@ -125,4 +132,13 @@ class HasPixelsApart(Protocol):
             name: ``"chunks"`` or ``"planes"``.
             rows: Row numbers, ascending, each once; all rows if None. Others may come too.
         """
+        ...
+
+
+@runtime_checkable
+class MayBeAtUrl(Protocol):
+    """A table that may be read from a server, which keeps no file because somebody reads it."""
+
+    def check_at_url(self) -> None:
+        """Check that what is at a URL is still what was looked at first."""
         ...

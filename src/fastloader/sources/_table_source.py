@@ -31,7 +31,13 @@ from fastloader.sources._piece_pass import PiecePass, is_among
 from fastloader.sources._pixels_apart import PieceRows
 from fastloader.sources._protocol import ColumnValues, ImageSource, ImageTable, WritePixels
 from fastloader.sources._standing_file import StandingFile
-from fastloader.sources._table import ArrowTable, HasMappedFile, HasPixelsApart, HasStatistics
+from fastloader.sources._table import (
+    ArrowTable,
+    HasMappedFile,
+    HasPixelsApart,
+    HasStatistics,
+    MayBeAtUrl,
+)
 from fastloader.sources._write_behind import WriteBehind
 
 __all__ = ["TableSource", "open_table"]
@@ -221,6 +227,8 @@ class TableSource:
                             batch[1].load_ahead(pool, num_threads)
                         behind(batch, row_numbers)
                         del batch  # here and below: not to be held while the next is decoded
+                if isinstance(self._table, MayBeAtUrl):
+                    self._table.check_at_url()
                 left = one.without_pieces()
                 if not len(left):
                     return
