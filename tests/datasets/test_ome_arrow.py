@@ -27,6 +27,7 @@ from fastloader.machine._machine import read_machine
 from fastloader.tensors._buffers import allocating_with
 from fastloader.transforms import GaussianNoise, RandomCrop
 from fastloader.typing import BatchedDataset
+from fastloader.writing import write_images as save_images
 from tests.equality import assert_same
 from tests.ome_arrow_tables import ome_arrow_value, random_image, write_images
 
@@ -242,6 +243,13 @@ def test_metadata_has_the_other_columns(path):
 def test_options_that_do_not_fit_are_errors(path, options, error, message):
     with pytest.raises(error, match=message):
         OMEArrowDataset(path, **options)
+
+
+def test_channels_without_names_are_not_chosen_by_them(tmp_path):
+    path = save_images([np.zeros((2, 4, 4), np.uint8)], tmp_path / "a.parquet").path
+
+    with pytest.raises(SettingsError, match=r"\['DAPI'\], but its channels have no names"):
+        OMEArrowDataset(path, channels=["DAPI"])
 
 
 def test_a_stack_needs_a_choice_of_axes(tmp_path):

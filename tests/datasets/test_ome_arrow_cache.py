@@ -5,6 +5,7 @@ import gc
 import multiprocessing
 import os
 import pickle
+import shutil
 import signal
 import tempfile
 import threading
@@ -324,6 +325,29 @@ def test_a_budget_that_is_too_small_is_an_error_before_anything_is_read(
         OMEArrowDataset(path, **options)
 
     assert not reads
+
+
+def test_memory_that_another_cache_will_take_is_not_free(tmp_path, path, monkeypatch):
+    other = write_images(tmp_path / "other.parquet", list(map(ome_arrow_value, IMAGES)))
+    replace_facts(monkeypatch, available_bytes=9 * 120 * 3 // 2)
+    first = OMEArrowDataset(path, preload=False, cache="shared")
+    again = OMEArrowDataset(path, preload=False, cache="shared")  # the same memory
+    first[0]
+
+    with pytest.raises(SharedMemoryError, match="free in memory beside caches that are being"):
+        OMEArrowDataset(other, preload=False, cache="shared")
+
+    del first, again
+    gc.collect()
+    assert_whole(OMEArrowDataset(other, preload=False, cache="shared"))
+
+
+def test_a_disk_without_room_is_named(tmp_path, path, monkeypatch):
+    full = shutil.disk_usage(tmp_path)._replace(free=1000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: full)
+
+    with pytest.raises(SharedMemoryError, match=r"more room than .*/cache with cache_dir="):
+        OMEArrowDataset(path, cache="disk")
 
 
 def test_a_budget_that_suffices_is_none(path):

@@ -8,6 +8,7 @@ from fastloader.cache._open import open_disk_cache, open_shared_cache
 from fastloader.cache._own_images import OwnImages, find_own_images, load_own_images
 from fastloader.cache._packed import PackedImages
 from fastloader.cache._pixel_bytes import PrivatePixels
+from fastloader.cache._promised import promised_bytes
 from fastloader.cache._units import choose_units
 
 __all__ = [
@@ -26,5 +27,6 @@ __all__ = [
     "load_own_images",
     "open_disk_cache",
     "open_shared_cache",
+    "promised_bytes",
     "remove_cache_files",
 ]

@@ -68,6 +68,12 @@ class ImageCache:
         return self._board.num_ready
 
     @property
+    def missing_bytes(self) -> int:
+        """Bytes of the images that are not there yet."""
+        missing = self._board.missing(np.arange(len(self._layout)))
+        return int(self._layout.sizes_bytes[missing].sum())
+
+    @property
     def pixels(self) -> FilePixels:
         """Where their bytes are."""
         return self._pixels

@@ -15,6 +15,7 @@ from fastloader.cache._image_cache import ImageCache
 from fastloader.cache._layout import PixelLayout
 from fastloader.cache._meeting import HEADER_BYTES, meet
 from fastloader.cache._pixel_bytes import FilePixels
+from fastloader.cache._promised import promise
 from fastloader.shm import MemoryFile
 
 __all__ = ["open_disk_cache", "open_shared_cache", "shared_name"]
@@ -57,7 +58,9 @@ def open_shared_cache(
     file = meet(shared_name(name, layout, edges), create)
     pixels = FilePixels(file, HEADER_BYTES + flags_bytes, layout.num_bytes)
     board = FillBoard(file, HEADER_BYTES, edges)
-    return ImageCache(layout, pixels, board)
+    cache = ImageCache(layout, pixels, board)
+    promise(cache)
+    return cache
 
 
 def open_disk_cache(

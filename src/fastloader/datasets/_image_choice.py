@@ -132,6 +132,11 @@ def choose_channels(
     wanted: list[Any] = list(channels)
     if any(isinstance(channel, str) for channel in wanted):
         names = {names for names in source.read_channel_names() if names}
+        if not names:
+            raise SettingsError(
+                f"{source.where}: channels={channels!r}, but its channels have no names: choose them "
+                f"by their numbers, from 0 on."
+            )
         if len(names) != 1:
             raise SettingsError(
                 f"{source.where}: channels by name need the same names in each image, but "

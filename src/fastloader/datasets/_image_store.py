@@ -23,6 +23,7 @@ from fastloader.cache import (
     load_own_images,
     open_disk_cache,
     open_shared_cache,
+    promised_bytes,
 )
 from fastloader.datasets._background_fill import BackgroundFill
 from fastloader.datasets._batch_writer import batch_writer
@@ -304,7 +305,7 @@ class ImageStore(OwnFingerprint):
         layout = self._layout(slice(None))
         machine = read_machine()
         # Until a second process has decoded them, too, there are two copies.
-        has_room = 2 * layout.num_bytes <= machine.available_bytes
+        has_room = 2 * layout.num_bytes <= machine.available_bytes - promised_bytes()
         is_child = multiprocessing.parent_process() is not None  # so may have brothers
         if is_child or machine.local_world_size > 1 or not has_room:
             return None
@@ -359,8 +360,10 @@ class ImageStore(OwnFingerprint):
         return choose_units(layout.sizes_bytes, groups)
 
     def _check_memory(self, num_bytes: int) -> None:
-        free_bytes = read_machine().available_bytes
-        self._check_room(np.arange(len(self)), num_bytes, free_bytes, "in memory")
+        promised = promised_bytes()
+        free_bytes = max(0, read_machine().available_bytes - promised)
+        place = "in memory beside caches that are being filled" if promised else "in memory"
+        self._check_room(np.arange(len(self)), num_bytes, free_bytes, place)
 
     def _check_room(
         self, positions: Integers, num_bytes: int, free_bytes: int, place: str
@@ -376,9 +379,12 @@ class ImageStore(OwnFingerprint):
         if num_bytes <= free_bytes:
             return
         largest = int(np.argmax(self._shapes[positions].prod(axis=1)))
-        advice = (
-            "" if self._options.cache == "disk" else "keep them on a disk with cache='disk', "
-        )
+        advice = "keep them on a disk with cache='disk', "
+        if self._options.cache == "disk":
+            advice = (
+                f"choose a folder with more room than {self._options.folder} with cache_dir=, remove "
+                f"what is not needed any more (fastloader cache), "
+            )
         raise SharedMemoryError(
             f"{self._source.where}: the pixels of {len(positions)} images take "
             f"{num_bytes / 1e6:,.0f} MB, but {free_bytes / 1e6:,.0f} MB are free {place} (the "

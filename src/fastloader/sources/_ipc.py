@@ -40,6 +40,14 @@ class IpcTable(IpcFile):
         """Number of rows."""
         return int(self.starts[-1])
 
+    def check_at_url(self) -> None:
+        """Check that a file at a URL is still the one that was looked at first.
+
+        Raises:
+            SourceError: If it is another one, or not there.
+        """
+        self._location.check_at_url()
+
     def read_columns(self, names: Sequence[str]) -> pa.Table:
         """Return whole columns.
 

@@ -99,14 +99,6 @@ class IpcFile:
         self._mapped.close()
         self._decompressed.clear()
 
-    def check_at_url(self) -> None:
-        """Check that a file at a URL is still the one that was looked at first.
-
-        Raises:
-            SourceError: If it is another one, or not there.
-        """
-        self._location.check_at_url()
-
     def reading(self) -> AbstractContextManager[None]:
         """Turn errors of Arrow into `fastloader.errors.SourceError`, naming the file."""
         return _reading(self.path)

@@ -228,12 +228,7 @@ class ParquetSource:
             return
         single = [replace(job, groups=[group]) for job in jobs for group in job.groups]
         with ThreadPoolExecutor(num_threads, "fastloader-parquet") as pool:
-            done = [pool.submit(run, job) for job in single]
-            try:
-                for future in done:
-                    future.result()
-            finally:
-                pool.shutdown(cancel_futures=True)
+            list(pool.map(run, single))  # an error cancels those that have not begun
         self._file.check_at_url()
 
     def _run(
