@@ -14,7 +14,7 @@ from fastloader.engine._collate_errors import find_lost_keys, find_misfits
     [
         (
             [{"image": torch.zeros(3, 4)}, {"image": torch.zeros(3, 5)}],
-            ["['image']", "(3, 5)", "index 8"],
+            ["['image']", "(3, 4) at index 7", "(3, 5) at index 8"],
         ),
         ([(np.zeros(2), 1), (np.zeros(3), 1)], ["[0]", "(3,)", "index 8"]),
         ([{"mask": torch.zeros(2)}, {"mask": None}], ["['mask']", "None", "8"]),

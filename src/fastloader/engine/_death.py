@@ -31,7 +31,10 @@ def describe_death(
     """
     parts = [f"DataLoader worker (pid {pid}) {_how(exit_code)}"]
     if batches is None:
-        parts.append("It had not started: it was loading the dataset, or in worker_init_fn.")
+        parts.append(
+            "It had not started: it was importing the program, loading the dataset or in "
+            "worker_init_fn."
+        )
     elif batches:
         parts.append(f"It was making the batch of {name_samples(batches[0])}.")
     parts.append(_likely_cause(exit_code))
