@@ -1,5 +1,6 @@
 """Ctrl-C while a batch is on its way to the caller comes after it, and loses nothing."""
 
+import gc
 import signal
 import threading
 
@@ -7,7 +8,7 @@ import pytest
 import torch
 
 from fastloader import FastLoader
-from fastloader.threads._held_interrupts import HeldInterrupts
+from fastloader.threads._held_interrupts import HeldInterrupts, held_interrupts
 from tests.resume.datasets import Numbers
 
 pytestmark = pytest.mark.usefixtures("interruptible")
@@ -150,3 +151,39 @@ def test_other_threads_neither_hold_back_nor_let_through():
 
     with pytest.raises(KeyboardInterrupt):
         held.end()
+
+
+def test_a_finalizer_lets_nothing_through_and_holds_nothing_back():
+    held = HeldInterrupts()
+    held.begin()
+    held.hold()
+    signal.raise_signal(signal.SIGINT)
+    with held.left_alone():
+        held.let_through()
+
+    with pytest.raises(KeyboardInterrupt):
+        held.let_through()
+
+    with held.left_alone():
+        held.hold()
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
+    held.end()
+
+
+@pytest.mark.parametrize("keeps", ["workers", "pass"])
+def test_workers_that_are_collected_while_interrupts_are_held_back_lose_none(keeps):
+    loader = FastLoader(Numbers(20), 2, num_workers=1, persistent_workers=True)
+    iterator = iter(loader)
+    next(iterator)
+    if keeps == "workers":
+        list(iterator)
+
+    held_interrupts.begin()
+    held_interrupts.hold()
+    signal.raise_signal(signal.SIGINT)
+    del loader, iterator
+    gc.collect()
+
+    with pytest.raises(KeyboardInterrupt):
+        held_interrupts.end()

@@ -286,7 +286,8 @@ class WorkerPool:
     def __del__(self, is_exiting: Callable[[], bool] = sys.is_finalizing) -> None:
         # At exit the workers have ended, and modules may be gone already.
         if hasattr(self, "_is_closed") and not is_exiting():
-            self.close()
+            with held_interrupts.left_alone():
+                self.close()
 
     def _start(self, number: int) -> Member:
         member = Member(number, self.options, self._launch, self.arena.file)

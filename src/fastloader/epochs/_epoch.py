@@ -61,6 +61,7 @@ from fastloader.stages import BatchStream, CopySeconds
 from fastloader.tensors._buffers import BufferPool
 from fastloader.tensors._huge_pages import HugePages
 from fastloader.threads._crew import Crew
+from fastloader.threads._held_interrupts import held_interrupts
 from fastloader.threads._standby import Standby, StandbyKeeper
 from fastloader.typing import BatchedDataset
 
@@ -393,4 +394,4 @@ class EpochOpener:
         if not self._ends_with_loader:
             self._ends_with_loader = True
             for end in (self.keeper.retire, self._standby.close):
-                weakref.finalize(loader, end).atexit = False
+                weakref.finalize(loader, held_interrupts.left_alone()(end)).atexit = False

@@ -230,4 +230,5 @@ class LoaderIterator(BaseIterator):
     def __del__(self, is_exiting: Callable[[], bool] = sys.is_finalizing) -> None:
         # At exit workers are gone already, and modules may be.
         if not getattr(self, "_is_closed", True) and not is_exiting():
-            self.close()
+            with held_interrupts.left_alone():
+                self.close()

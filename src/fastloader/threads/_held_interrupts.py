@@ -5,6 +5,8 @@ import threading
 # What `signal` wraps: it makes enumerations of all it returns, which takes ten times as long, and
 # this is done for each batch.
 from _signal import SIGINT, getsignal, signal  # type: ignore[import-not-found]
+from collections.abc import Iterator
+from contextlib import contextmanager
 from threading import get_ident
 from types import FrameType
 from typing import Any
@@ -56,7 +58,7 @@ class HeldInterrupts:
         Raises:
             KeyboardInterrupt: Or what else the handler raises.
         """
-        if get_ident() == _MAIN:
+        if self._is_begun and get_ident() == _MAIN:
             self._let_through()
 
     def _let_through(self) -> None:
@@ -79,6 +81,22 @@ class HeldInterrupts:
             self._is_begun = False
             if self._handler is not None:
                 self._let_through()
+
+    @contextmanager
+    def left_alone(self) -> Iterator[None]:
+        """Let neither `hold` nor `let_through` have an effect within a block.
+
+        It is for finalizers: the collector may call them wherever signals are held back, and what a handler raises
+        in them is lost.
+        """
+        if get_ident() != _MAIN:
+            yield
+            return
+        was_begun, self._is_begun = self._is_begun, False
+        try:
+            yield
+        finally:
+            self._is_begun = was_begun
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         self.received.append((number, frame))
