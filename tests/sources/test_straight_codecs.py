@@ -258,6 +258,7 @@ def counted_reads(monkeypatch):
         return found[-1]
 
     monkeypatch.setattr(_parquet_pages, "read_zstd", read)
+    monkeypatch.setattr(_parquet_pages, "_LARGE_BYTES", 1 << 20)
     return found
 
 
