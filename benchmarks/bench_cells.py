@@ -4,8 +4,9 @@ Question: time of a batch over all combinations of the cost of a sample, the siz
     size of a sample and the number of workers.
 Held fixed: dataset, order, number of workers, which live on; batches are taken and dropped.
 Baseline: stock DataLoader with the same settings, in the same process, turn about.
-Method: each cell is two loaders. After a pass to warm up they make short passes in turn, and each
-    pair of passes is compared; pairs go on until the middle one is known to lie on one side of
+Method: each cell is two loaders. After a pass to warm up, or as many as FastLoader takes to see that a dataset read
+    here does not draw (it seeds the generators for each of its first 256 batches), they make short
+    passes in turn, and each pair of passes is compared; pairs go on until the middle one is known to lie on one side of
     the bound (an interval of 94 % or more, from the ranks of the pairs), or the cell's time is over.
     Without workers a pass is timed as a whole. With workers its clock starts when the batches
     have come that were made ahead, and stops as many before the last, so that only what goes on for
@@ -47,6 +48,10 @@ LEAST_RATIO = 0.95
 MOST_BEHIND_MICROSECONDS = 60
 PASS_SECONDS = 0.05
 """About; at least 4 batches."""
+WARM_UP_SAMPLES = 1200
+"""Of each loader without workers: a dataset that has drawn nothing for 1024 samples is left alone from then on..."""
+SAMPLES_OF_TINY_BATCH = 4
+"""... of which each batch counts as so many at least."""
 AHEAD = 2
 """Batches that are made for each worker before the loader is asked for one..."""
 AHEAD_TINY = 8
@@ -143,6 +148,11 @@ class Contest:
         options: dict[str, Any] = {"num_workers": cell.num_workers}
         if cell.num_workers:
             options["persistent_workers"] = True
+        samples_of_pass = self.num_batches * max(SAMPLES_OF_TINY_BATCH, cell.batch_size)
+        self.num_warm_up_passes = (
+            1 if cell.num_workers else -(-WARM_UP_SAMPLES // samples_of_pass)
+        )
+        """Which start workers, and show whether the dataset draws."""
         self._num_ahead = (AHEAD_TINY if cell.is_tiny else AHEAD) * cell.num_workers
         # Before workers get their copies of it.
         num_in_all = self.num_batches + 2 * self._num_ahead
@@ -199,7 +209,8 @@ def _rank_below(count: int) -> int:
 def run_cell(cell: Cell, *, seconds: float, fewest_pairs: int) -> dict[str, Any]:
     """Compare the two loaders in one cell."""
     contest = Contest(cell)
-    contest.measure_pair(0)  # starts workers, and shows whether the dataset draws
+    for _ in range(contest.num_warm_up_passes):
+        contest.measure_pair(0)
     pairs: list[Pair] = []
     verdict = "open"
     until = time.monotonic() + seconds

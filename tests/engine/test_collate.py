@@ -506,3 +506,25 @@ def test_a_sample_that_is_skipped_leaves_no_gap(watched):
     found = fetcher_of(dataset, large, on_error="skip").fetch([0, 1, 2])
 
     assert torch.equal(found, dataset.images[[0, 2]])
+
+
+@pytest.mark.parametrize(
+    ("count", "length", "is_past_cache"),
+    [(1, 1 << 17, True), (2, 1 << 18, True), (1, 1 << 16, False), (1, (1 << 17) + 1, False)],
+    ids=["one", "two", "small", "no whole lines"],
+)
+def test_one_or_two_large_samples_are_written_past_the_cache(
+    monkeypatch, count, length, is_past_cache
+):
+    found, copy = [], _collate.copy_rows
+
+    def watched(rows, num_threads):
+        found.append(rows.is_past_cache)
+        copy(rows, num_threads)
+
+    monkeypatch.setattr(_collate, "copy_rows", watched)
+    samples = [torch.arange(length).add(number).float() for number in range(count)]
+
+    assert_same(collate(samples), default_collate(samples))
+    if _past_cache.past_cache() is not None:
+        assert found == [is_past_cache]

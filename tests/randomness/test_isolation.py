@@ -10,6 +10,7 @@ import torch
 from fastloader.randomness._isolation import (
     _QUIET_BATCHES,
     _QUIET_SAMPLES,
+    _SLOW_SECONDS,
     BatchIsolation,
     DrawingHabits,
 )
@@ -124,7 +125,7 @@ def test_slow_batches_are_all_watched():
     assert isolation.leaves_alone(1)
 
     with isolation.around(8, 1):
-        time.sleep(0.003)
+        time.sleep(1.1 * _SLOW_SECONDS)
 
     assert not isolation.leaves_alone(9)
 

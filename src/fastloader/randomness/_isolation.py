@@ -18,9 +18,9 @@ _QUIET_BATCHES = 256
 """The same for so many batches, however small."""
 
 _WATCH = 8
-"""In how many batches a quiet dataset is looked at once, which takes some microseconds..."""
+"""In how many batches a quiet dataset is looked at once, which takes 10 us, and up to 300 where caches are cold..."""
 
-_SLOW_SECONDS = 2e-3
+_SLOW_SECONDS = 50e-3
 """... unless a batch takes so long that this does not matter."""
 
 
@@ -46,7 +46,8 @@ class BatchIsolation:
     """Seeds the global generators for each batch and puts them back after it.
 
     So draws do not depend on how many workers there are, and leave no trace in the caller's
-    generators. That takes some 20 us, more than many a small batch. A dataset that has drawn
+    generators. That takes some 20 us, more than many a small batch, and up to 500 where a sample that computes for long
+    has filled the processor's caches. A dataset that has drawn
     nothing for 1024 samples is only watched from then on, in one of eight batches if they are
     quick; should it draw after all, it does so from the caller's generators, as with torch, and
     is isolated again as soon as that was seen.
