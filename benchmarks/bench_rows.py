@@ -276,7 +276,7 @@ def main() -> None:
             converted = Path(folder) / f"converted.{kind}"
             convert(Path(folder) / "bytes.parquet", converted, progress=False)
             add_group(benchmark, f"{kind} bytes, as convert writes them", converted)
-        benchmark.main(in_groups=True)
+        benchmark.main(in_groups=True, compared="samples_per_second")
 
 
 if __name__ == "__main__":
