@@ -12,9 +12,7 @@ processes that write batches came from 46 to 91 GB/s by such stores.
 from collections.abc import Sequence
 from functools import cache
 
-import numpy as np
-
-from fastloader.threads._crew import RowCopy, copy_rows, row_team
+from fastloader.threads._crew import copy_rows, row_team, rows_at
 
 __all__ = [
     "LEAST_BYTES",
@@ -46,7 +44,6 @@ where samples cost nothing and lie in the cache."""
 
 _LINE_BYTES = 64
 _ALIGNMENT_BYTES = 16
-_END_OF_MEMORY = (1 << 63) - 1
 
 
 class PastCache:
@@ -91,11 +88,7 @@ class PastCache:
             target: Address of the first byte; all of it `suits`.
             num_threads: By so many.
         """
-        addresses = np.array(sources, np.int64)
-        copy_rows(
-            RowCopy(0, 1, _END_OF_MEMORY, addresses, row_bytes, target, is_past_cache=True),
-            num_threads,
-        )
+        copy_rows(rows_at(sources, row_bytes, target, is_past_cache=True), num_threads)
 
 
 def is_aligned(row_bytes: int, target: int) -> bool:
