@@ -5,6 +5,7 @@ import struct
 from enum import IntEnum
 from typing import Any, NamedTuple, TypeAlias
 
+from fastloader._notes import add_note
 from fastloader.engine._stream_point import StreamPoint
 from fastloader.engine._wording import name_samples
 from fastloader.shm._arena import SlotPlace
@@ -84,10 +85,11 @@ def encode_order(order: Order) -> bytes:
         return pickle.dumps((_ORDER_CODES[type(order)], *order), pickle.HIGHEST_PROTOCOL)
     except Exception as error:
         if isinstance(order, Task):
-            error.add_note(
+            add_note(
+                error,
                 f"Batch {order.number} is of {name_samples(order.indices)}: worker processes get the "
                 "indices that the sampler gives by pickle. Let it give some that can be pickled, such "
-                'as numbers and strings, or make the loader with num_workers=0 or workers="threads".'
+                'as numbers and strings, or make the loader with num_workers=0 or workers="threads".',
             )
         raise
 
