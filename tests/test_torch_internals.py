@@ -1,5 +1,6 @@
 """What this package relies on in torch's private names."""
 
+import ctypes
 import threading
 import time
 
@@ -18,6 +19,7 @@ from fastloader._torch_internals import (
     forget_scaled_step,
     index_sampler,
     not_compiled,
+    places_of_draws,
     reads_otherwise,
     registered_tensors,
     reported_length,
@@ -243,3 +245,18 @@ def test_a_function_can_be_left_alone_by_the_compiler_with_all_that_it_calls():
     assert compiled(torch.tensor(3)) == 3
     calls = {node.name for graph in traced for node in graph.graph.nodes}
     assert not any("add" in name for name in calls)
+
+
+def test_each_draw_of_a_generator_shows_at_the_places_that_are_known():
+    generator = torch.Generator().manual_seed(3)
+    places = places_of_draws(generator)
+
+    def look():
+        return tuple(ctypes.string_at(*place) for place in places)
+
+    assert places
+    marks = [look()]
+    for draw in (torch.rand, torch.randn) * 400:
+        draw((), generator=generator)
+        marks.append(look())
+    assert len(set(marks)) == len(marks)

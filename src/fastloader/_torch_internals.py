@@ -3,11 +3,12 @@
 Each has a test in `tests/test_torch_internals.py` that says what is relied on.
 """
 
+import ctypes
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, TypeVar
 
 import torch
@@ -29,6 +30,7 @@ __all__ = [
     "index_sampler",
     "is_lost_by_fork",
     "not_compiled",
+    "places_of_draws",
     "reads_otherwise",
     "registered_tensors",
     "reported_length",
@@ -205,3 +207,40 @@ def registered_tensors(module: torch.nn.Module) -> tuple[dict[str, Any], dict[st
 def forget_scaled_step(scaler: torch.amp.GradScaler) -> None:
     """Let a gradient scaler begin a step anew, where an error has ended one before `update`."""
     scaler._per_optimizer_states.clear()  # noqa: SLF001
+
+
+def places_of_draws(generator: torch.Generator) -> list[tuple[int, int]]:
+    """Return where in memory a generator for the CPU has what each of its draws changes.
+
+    Its state has 5 kB, and takes a tensor to read.
+
+    Args:
+        generator: Which must outlive the use of the places.
+
+    Returns:
+        Addresses, and how many bytes from there; empty if they are not known.
+    """
+    address = generator._cdata  # type: ignore[attr-defined]  # noqa: SLF001 - not in its stubs
+    return [(address + offset, num_bytes) for offset, num_bytes in _offsets_of_draws()]
+
+
+_MARK_BYTES = 32
+"""At both ends of the 624 words of the generator's Mersenne Twister (struct CPUGeneratorImpl of
+ATen/CPUGeneratorImpl.h): before them stands the place in them, after them the second of a pair of normal draws."""
+
+
+@lru_cache(maxsize=1)
+def _offsets_of_draws() -> list[tuple[int, int]]:
+    generator = torch.Generator().manual_seed(1)
+    words = generator.get_state()[24:].view(torch.int64)[:624].int().numpy().tobytes()
+    address = generator._cdata  # type: ignore[attr-defined]  # noqa: SLF001 - not in its stubs
+    offset = ctypes.string_at(address, 256).find(words[:_MARK_BYTES])
+    if offset < _MARK_BYTES:
+        return []
+    places = [(offset - _MARK_BYTES, 2 * _MARK_BYTES), (offset + len(words), _MARK_BYTES)]
+    # The second of a pair changes no word.
+    number, marks = torch.empty((), dtype=torch.float64, device="cpu"), set()
+    for _ in range(4):
+        marks.add(tuple(ctypes.string_at(address + start, size) for start, size in places))
+        number.normal_(generator=generator)
+    return places if len(marks) == 4 else []

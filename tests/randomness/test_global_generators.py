@@ -1,13 +1,21 @@
 """States of the global generators are told apart without making lists of numbers."""
 
+import itertools
 import random
 import sys
 
 import numpy as np
 import pytest
+import torch
 
 from fastloader.randomness import _global_generators
-from fastloader.randomness._global_generators import NumPyGenerator, PythonGenerator
+from fastloader.randomness._global_generators import (
+    NumPyGenerator,
+    PythonGenerator,
+    TorchGenerator,
+    seeded_states,
+)
+from fastloader.randomness._seeding import seed_global_generators
 
 PYTHON_DRAWS = {
     "random": random.random,
@@ -18,22 +26,35 @@ PYTHON_DRAWS = {
 }
 
 
+TORCH_DRAWS = {
+    "float": lambda generator: torch.rand(1, generator=generator),
+    "integer": lambda generator: torch.randint(5, (), generator=generator),
+    "normal": lambda generator: torch.randn((), dtype=torch.float64, generator=generator),
+    "a whole turn": lambda generator: torch.rand(624, generator=generator),
+    "permutation": lambda generator: torch.randperm(3, generator=generator),
+}
+
+
+def global_python_generator():
+    return PythonGenerator(random.getstate.__self__)
+
+
 @pytest.fixture(params=["words", "tuples"])
 def python_generator(request, monkeypatch):
     """The generator as it is read here, and as where its words are elsewhere."""
     if request.param == "tuples":
-        monkeypatch.setattr(_global_generators, "_address_of_words", lambda _: None)
-    return PythonGenerator()
+        monkeypatch.setattr(_global_generators, "_words_of_python", lambda _: None)
+    return global_python_generator()
 
 
 @pytest.mark.parametrize("draw", PYTHON_DRAWS.values(), ids=PYTHON_DRAWS)
 def test_a_draw_from_pythons_generator_shows(python_generator, draw):
     random.seed(3)
-    before = python_generator.raw()
+    before = python_generator.mark()
 
-    assert python_generator.raw() == before
+    assert python_generator.mark() == before
     draw()
-    assert python_generator.raw() != before
+    assert python_generator.mark() != before
 
 
 @pytest.mark.parametrize("draw", PYTHON_DRAWS.values(), ids=PYTHON_DRAWS)
@@ -54,17 +75,15 @@ def test_pythons_generator_goes_on_where_it_was_saved(python_generator, draw):
 
 @pytest.mark.skipif(sys.implementation.name != "cpython", reason="the words are elsewhere")
 def test_cpythons_words_are_found():
-    assert PythonGenerator()._address is not None
+    assert global_python_generator()._words is not None
 
 
 def test_words_that_are_not_the_state_are_not_taken_for_it(monkeypatch):
-    _global_generators._address_of_words.cache_clear()
-    monkeypatch.setattr(
-        _global_generators.ctypes, "string_at", lambda _address, size: bytes(size)
-    )
+    _global_generators._offset_of_words.cache_clear()
+    monkeypatch.setattr(_global_generators, "_memory", lambda _address, size: bytes(size))
 
-    assert _global_generators._address_of_words(random.Random(3)) is None
-    _global_generators._address_of_words.cache_clear()
+    assert _global_generators._offset_of_words() is None
+    _global_generators._offset_of_words.cache_clear()
 
 
 @pytest.mark.parametrize("draw", [np.random.rand, np.random.randn])
@@ -75,10 +94,77 @@ def test_numpys_generator_goes_on_where_it_was_saved(draw):
     generator.save()
     expected = [draw(), draw()]
     np.random.seed(4)
-    before = generator.raw()
+    before = generator.mark()
     draw()
-    assert generator.raw() != before
+    assert generator.mark() != before
 
     generator.restore(is_touched=True)
 
     assert [draw(), draw()] == expected
+
+
+@pytest.fixture(params=["places", "states"])
+def torch_generator(request, monkeypatch):
+    """A generator as it is looked at here, and as where its memory is another."""
+    if request.param == "states":
+        monkeypatch.setattr(_global_generators, "places_of_draws", lambda _: [])
+    generator = torch.Generator().manual_seed(3)
+    return generator, TorchGenerator(generator)
+
+
+@pytest.mark.parametrize("draw", TORCH_DRAWS.values(), ids=TORCH_DRAWS)
+def test_a_draw_from_torchs_generator_shows(torch_generator, draw):
+    generator, looked_at = torch_generator
+    marks = [looked_at.mark(), looked_at.mark()]
+    for _ in range(3):
+        draw(generator)
+        marks.append(looked_at.mark())
+
+    assert marks[0] == marks[1]
+    assert all(earlier != later for earlier, later in itertools.pairwise(marks[1:]))
+
+
+@pytest.mark.parametrize("draw", TORCH_DRAWS.values(), ids=TORCH_DRAWS)
+def test_torchs_generator_goes_on_where_it_was_saved(torch_generator, draw):
+    generator, looked_at = torch_generator
+    for _ in range(3):  # an odd number of normal draws leaves the second of a pair for later
+        draw(generator)
+        looked_at.save()
+        expected = generator.get_state()
+        looked_at.put(torch.Generator().manual_seed(4).get_state())
+        draw(generator)
+
+        looked_at.restore()
+
+        assert torch.equal(generator.get_state(), expected)
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_seeded_states_are_those_that_seeding_leaves(number):
+    python, numpy = global_python_generator(), NumPyGenerator()
+    states = seeded_states(5, 0, number)
+    seed_global_generators(5, 0, number)
+    expected = random.getstate(), np.random.get_state(legacy=False), torch.get_rng_state()
+    np.random.randn()  # the second of the pair has to go
+    random.gauss(0, 1)
+    torch.randn((), dtype=torch.float64)
+    numpy.save()
+
+    torch.default_generator.set_state(states.torch)
+    python.put(states.python)
+    numpy.put(states.numpy)
+
+    assert random.getstate() == expected[0]
+    np.testing.assert_equal(np.random.get_state(legacy=False), expected[1])
+    assert torch.equal(torch.get_rng_state(), expected[2])
+
+
+def test_working_out_states_leaves_the_global_generators_alone():
+    def states():
+        return random.getstate(), np.random.get_state(), torch.get_rng_state().tolist()
+
+    before = states()
+
+    seeded_states(5, 0, 1)
+
+    np.testing.assert_equal(states(), before)

@@ -54,6 +54,17 @@ def test_draws_depend_on_the_parts_and_the_batch_alone(draw):
     assert not set(drawn(5, 1)) & set(first)
 
 
+def test_draws_do_not_depend_on_which_batches_came_before():
+    def drawn(numbers):
+        isolation, found = BatchIsolation(5), {}
+        for number in numbers:
+            with isolation.around(number, 4):
+                found[number] = [draw() for draw in DRAWS.values()]
+        return found
+
+    assert drawn(range(40)) == drawn([*range(30, 40), *range(29, -1, -1)])
+
+
 @each_draw
 @pytest.mark.parametrize("within", DRAWS.values(), ids=DRAWS)
 @pytest.mark.parametrize("num_before", [0, 1, 2])

@@ -1,104 +1,257 @@
-"""The states of the global generators of NumPy and Python, looked at in under a microsecond."""
+"""The global generators of torch, NumPy and Python, seeded and put back in few microseconds."""
 
 import ctypes
 import random
 import sys
+import threading
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
+import torch
 
-__all__ = ["NumPyGenerator", "PythonGenerator"]
+from fastloader._torch_internals import places_of_draws
+from fastloader.randomness._seeding import global_seeds
+
+__all__ = [
+    "GlobalStates",
+    "NumPyGenerator",
+    "PythonGenerator",
+    "TorchGenerator",
+    "seeded_states",
+]
 
 _WORDS = 624
 _NUM_BYTES: Final = 4 * (_WORDS + 1)
 """Of the words of a Mersenne Twister and its place in them."""
+
+_MARK_BYTES = 64
+"""Of these, that tell whether it has drawn: each draw changes the place, and a whole turn all words."""
+
+
+class TorchGenerator:
+    """A generator of torch for the CPU, as a rule the default one.
+
+    Its state takes 5 kB and a tensor to read. Whether that is another one is read off the few bytes
+    of the generator itself that each draw changes, where they have proved to be. They are never written:
+    another thread may be drawing.
+
+    Args:
+        generator: To look at.
+    """
+
+    def __init__(self, generator: torch.Generator) -> None:
+        self._generator = generator
+        self._places = [_memory(*place) for place in places_of_draws(generator)]
+        self._saved_mark: Any = None
+        self._saved: Any = None
+
+    def mark(self) -> Any:
+        """Return what differs when the generator has drawn."""
+        if not self._places:
+            return self._generator.get_state().numpy().tobytes()
+        return [place.tobytes() for place in self._places]
+
+    def save(self) -> None:
+        """Remember the state."""
+        mark = self.mark()
+        if mark != self._saved_mark:
+            self._saved, self._saved_mark = self._generator.get_state(), mark
+
+    def put(self, state: torch.Tensor) -> None:
+        """Give it a state that is to be used for a while."""
+        self._generator.set_state(state)
+
+    def restore(self) -> None:
+        """Put back what was saved."""
+        self._generator.set_state(self._saved)
 
 
 class NumPyGenerator:
     """NumPy's global generator.
 
     `numpy.random.get_state` turns 624 words into an array one by one. The memory itself is
-    public by the generator's ``ctypes`` interface (struct mt19937_state), but lacks the second of a
-    pair of normal draws that may be kept for later; so it stands in for the state only if there is
-    none.
+    public by the generator's ``ctypes`` interface (struct mt19937_state). What it lacks, the second of a
+    pair of normal draws that may be kept for later, the next such draw returns and changes no word.
+    A generator of another kind, that somebody has put there, is left alone.
     """
 
     def __init__(self) -> None:
         generator = np.random.get_bit_generator()  # type: ignore[attr-defined]  # not in its stubs
-        self._generator = generator  # keeps the address alive
+        self._generator = generator  # keeps the memory alive
         is_known = isinstance(generator, np.random.MT19937)
-        self._address = generator.ctypes.state_address if is_known else None
+        self._words = _words_of_numpy(generator) if is_known else None
+        self._saved_mark = b""
         self._saved_raw = b""
-        self._saved: dict[str, Any] | None = None
+        self._saved_normal: float | None = None
 
-    def raw(self) -> bytes:
+    def mark(self) -> bytes:
         """Return what differs when the generator has drawn."""
-        if self._address is None:
-            return b""
-        return ctypes.string_at(self._address, _NUM_BYTES)
+        return b"" if self._words is None else self._words[-_MARK_BYTES:].tobytes()
 
     def save(self) -> None:
         """Remember the state."""
-        if self._address is None:
+        if self._words is None:
             return
-        raw = self.raw()
-        if self._saved is None or self._saved["has_gauss"] or raw != self._saved_raw:
-            self._saved = np.random.get_state(legacy=False)  # noqa: NPY002
-            self._saved_raw = raw
+        mark = self.mark()
+        if mark != self._saved_mark or self._saved_normal is not None:
+            self._saved_mark, self._saved_raw = mark, self._words.tobytes()
+            self._saved_normal = self._take_normal()
+            self.restore(is_touched=False)
+
+    def put(self, raw: bytes) -> None:
+        """Give it words that are to be used for a while; right after `save`."""
+        if self._words is None:
+            return
+        if self._saved_normal is not None:
+            self._take_normal()
+        self._write(raw)
 
     def restore(self, *, is_touched: bool) -> None:
         """Put back what was saved.
 
         Args:
-            is_touched: False if it was seeded, and nothing drawn since.
+            is_touched: False if words were put, and nothing was drawn since.
         """
-        if self._address is None or self._saved is None:
+        if self._words is None:
             return
-        if is_touched or self._saved["has_gauss"]:
-            np.random.set_state(self._saved)  # noqa: NPY002
-        else:
-            ctypes.memmove(self._address, self._saved_raw, _NUM_BYTES)
+        if self._saved_normal is not None:
+            words = np.frombuffer(self._saved_raw, np.uint32)
+            state = ("MT19937", words[:-1], int(words[-1]), 1, self._saved_normal)
+            np.random.set_state(state)  # noqa: NPY002
+            return
+        if is_touched:
+            self._take_normal()
+        self._write(self._saved_raw)
+
+    def _take_normal(self) -> float | None:
+        """Return the number that is kept, if there is one, and have none kept; the words may change."""
+        before = self.mark()
+        normal = np.random.standard_normal()  # noqa: NPY002
+        if self.mark() == before:
+            return normal
+        np.random.standard_normal()  # noqa: NPY002 - the second of the pair
+        return None
+
+    def _write(self, raw: bytes) -> None:
+        with self._generator.lock:  # others draw without the interpreter's lock
+            self._words[:] = raw  # type: ignore[index]  # who calls this has looked
 
 
 class PythonGenerator:
-    """The generator behind the functions of `random`.
+    """A generator of `random`, as a rule the one behind its functions.
 
     `random.getstate` makes 625 numbers and takes 8 us. CPython has the words in the object itself
-    (struct RandomObject of Modules/_randommodule.c), which are read, never written, where they have
-    proved to be there.
+    (struct RandomObject of Modules/_randommodule.c), which are used where they have proved to be there: all who
+    draw hold the interpreter's lock.
+
+    Args:
+        generator: To look at.
     """
 
-    def __init__(self) -> None:
-        self._generator: random.Random = random.getstate.__self__  # type: ignore[attr-defined]
-        self._address = _address_of_words(self._generator)
-        self._saved_raw: Any = None
+    def __init__(self, generator: random.Random) -> None:
+        self._generator: Any = generator
+        self._words = _words_of_python(generator)
+        self._saved_mark: Any = None
         self._saved: Any = None
 
-    def raw(self) -> Any:
+    def mark(self) -> Any:
         """Return what differs when the generator has drawn."""
-        if self._address is None:
+        if self._words is None:
             return self._generator.getstate()
-        words = ctypes.string_at(self._address, _NUM_BYTES)
-        return words, self._generator.gauss_next  # type: ignore[attr-defined]  # of a pair, for later
+        # The second is kept of a pair of normal draws.
+        return self._words[:_MARK_BYTES].tobytes(), self._generator.gauss_next
+
+    def state(self) -> Any:
+        """Return what `put` takes."""
+        if self._words is None:
+            return self._generator.getstate()
+        return self._words.tobytes(), self._generator.gauss_next
 
     def save(self) -> None:
         """Remember the state."""
-        raw = self.raw()
-        if raw != self._saved_raw:
-            self._saved, self._saved_raw = self._generator.getstate(), raw
+        mark = self.mark()
+        if mark != self._saved_mark:
+            self._saved, self._saved_mark = self.state(), mark
+
+    def put(self, state: Any) -> None:
+        """Give it a state that is to be used for a while."""
+        if self._words is None:
+            self._generator.setstate(state)
+        else:
+            self._words[:], self._generator.gauss_next = state
 
     def restore(self) -> None:
         """Put back what was saved."""
-        self._generator.setstate(self._saved)
+        self.put(self._saved)
+
+
+class GlobalStates(NamedTuple):
+    """One for each of the generators, for its `put`."""
+
+    torch: torch.Tensor
+    numpy: bytes
+    python: Any
+
+
+class _SpareGenerators:
+    """Generators like the global ones, that nobody draws from."""
+
+    def __init__(self) -> None:
+        self._torch = torch.Generator()
+        self._python = random.Random(0)  # noqa: S311 - it is no secret
+        twister = np.random.MT19937(0)
+        self._numpy = np.random.RandomState(twister)
+        self._words = _words_of_numpy(twister)
+        self._state = PythonGenerator(self._python).state
+
+    def seeded(self, torch_seed: int, python_seed: int, numpy_seed: int) -> GlobalStates:
+        self._torch.manual_seed(torch_seed)
+        self._python.seed(python_seed)
+        self._numpy.seed(numpy_seed)
+        return GlobalStates(self._torch.get_state(), self._words.tobytes(), self._state())
+
+
+class _OfThread(threading.local):
+    spare: _SpareGenerators | None = None
+
+
+_of_thread = _OfThread()
+
+
+def seeded_states(*parts: int) -> GlobalStates:
+    """Return the states that `seed_global_generators` leaves, and leave the generators alone.
+
+    Args:
+        *parts: As for `derive_seed`.
+    """
+    spare = _of_thread.spare
+    if spare is None:
+        spare = _of_thread.spare = _SpareGenerators()
+    return spare.seeded(*global_seeds(*parts))
+
+
+def _memory(address: int, num_bytes: int) -> memoryview:
+    return memoryview((ctypes.c_char * num_bytes).from_address(address)).cast("B")
+
+
+def _words_of_numpy(twister: Any) -> memoryview:
+    return _memory(twister.ctypes.state_address, _NUM_BYTES)
+
+
+def _words_of_python(generator: random.Random) -> memoryview | None:
+    """Return an index and 624 words, or None where they are not known to be."""
+    offset = _offset_of_words()
+    return None if offset is None else _memory(id(generator) + offset, _NUM_BYTES)
 
 
 @lru_cache(maxsize=1)
-def _address_of_words(generator: random.Random) -> int | None:
-    """Return where an index and 624 words lie, or None where that is not known."""
-    room = type(generator).__base__.__basicsize__ - object.__basicsize__  # type: ignore[union-attr]
+def _offset_of_words() -> int | None:
+    """Return where an index and 624 words begin within a generator of `random`."""
+    room = random.Random.__base__.__basicsize__ - object.__basicsize__  # type: ignore[union-attr]
     if sys.implementation.name != "cpython" or room < _NUM_BYTES:
         return None
-    address = id(generator) + object.__basicsize__
-    index, *words = np.frombuffer(ctypes.string_at(address, _NUM_BYTES), np.uint32).tolist()
-    return address if (*words, index) == generator.getstate()[1] else None
+    generator = random.Random(0)  # noqa: S311 - it is no secret
+    found = _memory(id(generator) + object.__basicsize__, _NUM_BYTES)
+    index, *words = np.frombuffer(found, np.uint32).tolist()
+    return object.__basicsize__ if (*words, index) == generator.getstate()[1] else None

@@ -17,6 +17,7 @@ __all__ = [
     "current_draw_scope",
     "derive_seed",
     "draw_scope",
+    "global_seeds",
     "seed_everything",
     "seed_global_generators",
     "seed_worker",
@@ -81,8 +82,8 @@ def derive_seed(*parts: int) -> int:
     return int(low | high << 32)
 
 
-def seed_global_generators(*parts: int) -> None:
-    """Seed the global generators of Python, NumPy and torch (CPU) from the same parts.
+def global_seeds(*parts: int) -> tuple[int, int, int]:
+    """Return seeds for the global generators of torch, Python and NumPy from the same parts.
 
     It is called for each batch, so it hashes by BLAKE2b (RFC 7693), in a tenth of the time that a
     `SeedSequence` takes, and gives NumPy one word: several take four times as long. The torch
@@ -94,7 +95,17 @@ def seed_global_generators(*parts: int) -> None:
     text = ("%d " * len(parts) % parts).encode()
     torch_seed, python_seed, numpy_seed = _SEEDS.unpack(blake2b(text, digest_size=20).digest())
     # 63 bits: `torch.initial_seed()` must fit into a tensor of integers.
-    torch.default_generator.manual_seed(torch_seed >> 1)
+    return torch_seed >> 1, python_seed, numpy_seed
+
+
+def seed_global_generators(*parts: int) -> None:
+    """Seed the global generators of Python, NumPy and torch (CPU) from the same parts.
+
+    Args:
+        *parts: As for `derive_seed`.
+    """
+    torch_seed, python_seed, numpy_seed = global_seeds(*parts)
+    torch.default_generator.manual_seed(torch_seed)
     random.seed(python_seed)
     # Whoever has put another kind of generator there keeps it: it cannot be seeded like this.
     if isinstance(np.random.get_bit_generator(), np.random.MT19937):  # type: ignore[attr-defined]  # not in NumPy's stubs
