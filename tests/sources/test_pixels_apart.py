@@ -245,7 +245,8 @@ def test_images_are_counted_once_their_pixels_are_there(
 ):
     images = [random_image((1, 2, 1, 5, 4), seed=seed) for seed in range(9)]
     num_bytes = images[0].nbytes
-    monkeypatch.setattr(_ipc, "_JOINED_BYTES", joined_images * num_bytes)
+    for name in ("_JOINED_BYTES", "_JOINED_READ_BYTES"):
+        monkeypatch.setattr(_ipc, name, joined_images * num_bytes)
     monkeypatch.setattr(_table_source, "_WORTH_A_THREAD_BYTES", 0)
     values = [
         ome_arrow_value(one, as_planes=row > 6, encoding=encoding)

@@ -14,6 +14,7 @@ __all__ = [
     "has_structs",
     "integer_values",
     "list_bounds",
+    "nulls_of_nothing",
     "number_values",
     "numpy_dtype",
     "release_memory",
@@ -206,8 +207,21 @@ def _of_nothing(array: pa.Array) -> pa.Array:
             ends = np.frombuffer(buffers[1] or b"", width, 1, last) if len(array) else [0]
             num_items = int(ends[0])
     return pa.Array.from_buffers(
-        nothing, len(array), buffers[:2], array.null_count, array.offset, [pa.nulls(num_items)]
+        nothing,
+        len(array),
+        buffers[:2],
+        array.null_count,
+        array.offset,
+        [nulls_of_nothing(num_items)],
     )
+
+
+def nulls_of_nothing(length: int) -> pa.Array:
+    """Return nulls without a type, which take no memory.
+
+    `pyarrow.nulls` clears a bit for each on its way, of pixels megabytes.
+    """
+    return pa.Array.from_buffers(pa.null(), length, [None])
 
 
 def binary_bounds(array: pa.Array) -> tuple[Integers, Integers, npt.NDArray[np.uint8]]:

@@ -25,6 +25,8 @@ Integers: TypeAlias = npt.NDArray[np.int64]
 
 _JOINED_BYTES = 48 << 20
 """Pixels whose chunks or planes are checked at once."""
+_JOINED_READ_BYTES = 128 << 20
+"""The same of pixels that are read where they stay: none is held, and no thread waits for them."""
 
 
 class IpcTable(IpcFile):
@@ -121,6 +123,7 @@ class IpcTable(IpcFile):
         is_kept = self.find_buffers(column, (name,), ())
         # Of all rows, each is read once; of some, others may be looked at next.
         read = self.reading_apart() if rows is None else None
+        joined_bytes = _JOINED_BYTES if read is None else _JOINED_READ_BYTES
         held: list[tuple[Integers, ApartBatch]] = []
         held_bytes = 0
         batches = self.find_batches(rows)
@@ -134,7 +137,7 @@ class IpcTable(IpcFile):
             if held and (
                 apart is None
                 or not (apart.is_whole and held[0][1].is_whole)
-                or held_bytes + apart.num_bytes > _JOINED_BYTES
+                or held_bytes + apart.num_bytes > joined_bytes
             ):
                 yield _joined_apart(name, held, read)
                 held, held_bytes = [], 0

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from fastloader.sources._arrow_buffers import integer_values, text_codes
+from fastloader.sources._arrow_buffers import integer_values, nulls_of_nothing, text_codes
 from fastloader.sources._ome_arrow_table import PIXEL_TYPES
 from fastloader.sources._page_memory import PageMemory
 from fastloader.sources._parquet_levels import (
@@ -145,7 +145,7 @@ class BytePages:
         if references:
             self._refer(pages.dictionary, references, sizes, starts, at)
         self._num_bytes = [stretch.num_bytes for stretch in self._stretches]
-        nothing = pa.nulls(sum(self._num_bytes))
+        nothing = nulls_of_nothing(sum(self._num_bytes))
         buffers = [None, pa.py_buffer(starts), pa.py_buffer(sizes)]
         self.lists = pa.Array.from_buffers(
             pa.large_list_view(nothing.type), len(sizes), buffers, children=[nothing]
