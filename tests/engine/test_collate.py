@@ -493,6 +493,22 @@ def test_samples_are_not_moved_one_by_one_where_threads_share_the_copy(watched):
     assert watched.num_rows == 0
 
 
+def test_an_index_that_failed_once_and_could_then_be_read_is_named_with_a_misfit():
+    class Flaky:
+        num_reads = 0
+
+        def __getitem__(self, index):
+            self.num_reads += 1
+            if self.num_reads == 1:
+                raise OSError("not yet")
+            return torch.zeros(index)
+
+    with pytest.raises(RuntimeError, match="equal size") as caught:
+        fetcher_of(Flaky(), default_collate, on_error="skip").fetch([7, 7, 8])
+
+    assert "shape (7,) at index 7 but (8,) at index 8" in caught.value.__notes__[0]
+
+
 def test_a_sample_that_is_skipped_leaves_no_gap(watched):
     def make(image, number):
         if number == 1:

@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import islice
+from itertools import compress, islice
 from typing import Any, Literal, NamedTuple
 
 from torch.utils.data import Subset, default_collate, default_convert
@@ -75,6 +75,10 @@ class SkippedSample(NamedTuple):
 
 class AllSkippedError(Exception):
     """Every sample of a batch was skipped, so there is no batch; never leaves the package."""
+
+
+_SKIPPED: Any = object()
+"""Stands in a batch for a sample that was left out."""
 
 
 class Fetcher(ABC):
@@ -154,7 +158,8 @@ class Fetcher(ABC):
         except StopIteration as error:
             raise false_end(error, "collate_fn") from error
 
-    def _skip(self, index: Any, error: Exception) -> None:
+    def _skip(self, index: Any, error: Exception) -> Sample:
+        """Note that a sample was left out, and return what stands for it, or raise its error."""
         if self._plan.on_error == "raise":
             add_note(error, f"Raised while reading the sample at index {index!r}.")
             try:
@@ -162,6 +167,7 @@ class Fetcher(ABC):
             finally:
                 del error  # which holds this frame: both would stay until the next collection
         self.skipped.append(SkippedSample(index, f"{type(error).__name__}: {error}"))
+        return _SKIPPED
 
 
 def make_fetcher(
@@ -191,34 +197,28 @@ class MapFetcher(Fetcher):
             self._getitems = getattr(plan.dataset, "__getitems__", None)
         self._early_rows = getattr(collate, "early_rows", None)
 
-    def finish(
-        self,
-        samples: Sequence[Sample],
-        indices: Sequence[Any],
-        skipped: Sequence[SkippedSample],
-    ) -> Batch:
+    def finish(self, samples: Sequence[Sample], indices: Sequence[Any]) -> Batch:
         """Make a batch of samples that were read.
 
         Args:
-            samples: In the order of the batch.
+            samples: From `read`, those of one call after the other.
             indices: Of all samples of the batch.
-            skipped: Those that were left out.
 
         Raises:
-            AllSkippedError: If all were.
+            AllSkippedError: If all were left out.
         """
-        return self._transform(self._assemble(samples, indices, skipped))
+        return self._transform(self._assemble(samples, indices))
 
     def _fetch(self, indices: Any) -> Batch:
         if not self._plan.auto_collation:
-            samples = self.read([indices])
-            if not samples:
+            [sample] = self.read([indices])
+            if sample is _SKIPPED:
                 raise AllSkippedError
-            return self._call_collate(samples[0])
+            return self._call_collate(sample)
         early = self._early_rows
         move = early.begin(len(indices)) if early is not None and early.is_worth_it else None
         if self._getitems is None or (move is not None and self._reads_one_by_one()):
-            return self._fetch_each(indices, move)
+            return self._assemble(self.read(indices, move), indices)
         try:
             samples = self._getitems(indices)
         except StopIteration as error:
@@ -232,37 +232,25 @@ class MapFetcher(Fetcher):
             dataset = dataset.dataset
         return not hasattr(dataset, "__getitems__")
 
-    def _fetch_each(
-        self, indices: Sequence[Any], move: Callable[[Sample], Sample] | None
-    ) -> Batch:
-        num_skipped = len(self.skipped)
-        samples = self.read(indices, move)
-        if len(self.skipped) == num_skipped:
+    def _assemble(self, samples: Sequence[Sample], indices: Sequence[Any]) -> Batch:
+        if self._plan.on_error == "raise":
             return self._collate(samples, indices)
-        return self._assemble(samples, indices, self.skipped[num_skipped:])
-
-    def _assemble(
-        self,
-        samples: Sequence[Sample],
-        indices: Sequence[Any],
-        skipped: Sequence[SkippedSample],
-    ) -> Batch:
-        if not skipped:
-            return self._collate(samples, indices)
-        if not samples:
+        is_read = [sample is not _SKIPPED for sample in samples]
+        if samples and not any(is_read):
             raise AllSkippedError
-        missing = {repr(skip.index) for skip in skipped}  # not all that is an index has a hash
-        left = [index for index in indices if repr(index) not in missing]
-        return self._collate(samples, left)
+        return self._collate([*compress(samples, is_read)], [*compress(indices, is_read)])
 
     def read(
         self, indices: Sequence[Any], move: Callable[[Sample], Sample] | None = None
     ) -> list[Sample]:
-        """Read samples; those that cannot be read are raised, or added to `skipped`.
+        """Read samples; an error of one is raised, or noted in `skipped`, and a mark stands for the sample.
 
         Args:
             indices: Of the samples.
             move: Takes each and returns one that stands for it.
+
+        Returns:
+            As many as `indices`, for `finish`.
         """
         dataset = self._plan.dataset
         samples = []
@@ -272,9 +260,9 @@ class MapFetcher(Fetcher):
                 samples.append(dataset[index] if move is None else move(dataset[index]))
             except StopIteration as error:
                 # Would end the epoch as if the data were at an end.
-                self._skip(index, false_end(error, f"__getitem__({index!r})"))
+                samples.append(self._skip(index, false_end(error, f"__getitem__({index!r})")))
             except Exception as error:  # noqa: BLE001 - raised again, or counted
-                self._skip(index, error)
+                samples.append(self._skip(index, error))
         return samples
 
 

@@ -265,10 +265,9 @@ class ThreadWorkers:
     def _finish(job: Job, fetcher: MapFetcher, worker: int) -> None:
         samples = list(chain.from_iterable(job.parts))
         job.parts.clear()
-        skipped = list(chain.from_iterable(job.skipped))
         try:
             with suppress(AllSkippedError):
-                job.batch = [fetcher.finish(samples, job.indices, skipped)]
+                job.batch = [fetcher.finish(samples, job.indices)]
         except BaseException as error:  # noqa: BLE001 - raised in the consumer
             job.failures[0] = Failure(error, worker)
 
