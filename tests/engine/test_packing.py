@@ -219,6 +219,16 @@ def test_views_of_one_tensor_stay_views_of_one_tensor():
     assert arrived_part[0] == -1.0
 
 
+@pytest.mark.parametrize("size_bytes", [0, 5])
+def test_bare_memory_arrives(size_bytes):
+    storage = torch.UntypedStorage(list(range(size_bytes)))
+
+    received = through_slot([storage, torch.ones(3)])
+
+    assert received[0].tolist() == list(range(size_bytes))
+    assert received[1].tolist() == [1, 1, 1]
+
+
 def test_the_same_tensor_twice_stays_one_object():
     tensor = torch.arange(3.0)
 
