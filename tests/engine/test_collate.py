@@ -17,7 +17,6 @@ from fastloader.engine import _collate, _early_rows
 from fastloader.engine._collate import DefaultCollate, collate_map_into
 from fastloader.engine._fetch import FetchPlan, make_fetcher
 from fastloader.shm import _past_cache
-from fastloader.shm._past_cache import PastCache
 from fastloader.tensors._buffers import BufferPool
 from tests.engine.strategies import NUMPY_DTYPES, Point, shapes, tensors
 from tests.equality import assert_same
@@ -276,21 +275,27 @@ def test_samples_of_unlike_kinds_are_to_us_what_they_are_to_torch(first, second)
         assert_same(expected, collate(samples))
 
 
-class Watched(PastCache):
-    """Copies by the C library, and counts."""
+class Watched:
+    """Copies past the cache by the C library, and counts."""
 
     def __init__(self):
         self.num_batches = self.num_rows = self.num_threads = 0
 
-    def copy_row(self, source, row_bytes, target):
+    def copy_row(self, rows, num_threads):
         self.num_rows += 1
-        ctypes.memmove(target, source, row_bytes)
+        assert num_threads == 1
+        copy_by_library(rows)
 
-    def copy_rows(self, sources, row_bytes, target, num_threads):
+    def copy_batch(self, rows, num_threads):
         self.num_threads = num_threads
         self.num_batches += 1
-        for place, address in enumerate(sources):
-            ctypes.memmove(target + place * row_bytes, address, row_bytes)
+        copy_by_library(rows)
+
+
+def copy_by_library(rows):
+    assert rows.is_past_cache
+    for place, address in enumerate(rows.positions.tolist()):
+        ctypes.memmove(rows.target + place * rows.row_bytes, address, rows.row_bytes)
 
 
 @pytest.fixture
@@ -300,8 +305,9 @@ def watched(monkeypatch):
     monkeypatch.setattr(_past_cache, "LEAST_BYTES", 1)
     monkeypatch.setattr(_collate, "LEAST_BYTES", 1)
     monkeypatch.setattr(_early_rows, "LEAST_BYTES", 1)
-    for module in (_collate, _early_rows):
-        monkeypatch.setattr(module, "past_cache", lambda: watched)
+    monkeypatch.setattr(_past_cache, "knows_past_cache", lambda: True)
+    monkeypatch.setattr(_collate, "copy_rows", watched.copy_batch)
+    monkeypatch.setattr(_early_rows, "copy_rows", watched.copy_row)
     num_threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield watched
@@ -542,5 +548,5 @@ def test_one_or_two_large_samples_are_written_past_the_cache(
     samples = [torch.arange(length).add(number).float() for number in range(count)]
 
     assert_same(collate(samples), default_collate(samples))
-    if _past_cache.past_cache() is not None:
+    if _past_cache.knows_past_cache():
         assert found == [is_past_cache]

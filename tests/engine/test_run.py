@@ -37,7 +37,7 @@ from fastloader.errors import UnpicklableError, WorkerDiedError, WorkerTimeoutEr
 from fastloader.machine._ranks import Ranks, read_ranks
 from fastloader.randomness._seeding import DrawScope
 from fastloader.sampling._drawn import DrawnBatches
-from fastloader.shm._past_cache import past_cache
+from fastloader.shm._past_cache import knows_past_cache
 from fastloader.tensors._buffers import BufferPool
 from tests.engine.datasets import (
     Deadly,
@@ -892,11 +892,11 @@ class Large:
     def __getitem__(self, index):
         return torch.full(
             (3, 256, 256), index, dtype=torch.int32
-        ), past_cache.cache_info().currsize
+        ), knows_past_cache.cache_info().currsize
 
 
 def test_large_batches_are_whole(open_pool):
-    past_cache.cache_clear()
+    knows_past_cache.cache_clear()
 
     pool = open_pool(Large())
     starts = range(0, 160, 40)

@@ -15,7 +15,8 @@ from fastloader.shm._past_cache import (
     LEAST_BYTES,
     LEAST_LONE_ROW_BYTES,
     is_aligned,
-    past_cache,
+    knows_past_cache,
+    may_go_past_cache,
 )
 from fastloader.tensors._arrays import TORCH_DTYPES, sharable_array
 from fastloader.tensors._buffers import Allocator
@@ -198,17 +199,15 @@ def _copy_past_cache(batch: Sequence[Any], out: torch.Tensor, early: EarlyRows) 
     if out.nbytes < LEAST_BYTES:
         return False
     early.is_worth_it = True
-    if (past := past_cache()) is None:
-        return False
-    row_bytes, shape = out.nbytes // len(out), out.shape[1:]
+    row_bytes, target, shape = out.nbytes // len(out), out.data_ptr(), out.shape[1:]
     if not (
-        past.suits(len(out), row_bytes, out.data_ptr())
+        may_go_past_cache(len(out), row_bytes, target)
         and all(_lies_as_in_batch(sample, shape) for sample in batch)
     ):
         return False
+    rows = rows_at([*map(address_of, batch)], row_bytes, target, is_past_cache=True)
     # To start one takes time.
-    num_threads = min(torch.get_num_threads(), out.nbytes // LEAST_BYTES)
-    past.copy_rows([*map(address_of, batch)], row_bytes, out.data_ptr(), num_threads)
+    copy_rows(rows, min(torch.get_num_threads(), out.nbytes // LEAST_BYTES))
     return True
 
 
@@ -226,34 +225,30 @@ def _copy_by_one_thread(batch: Sequence[torch.Tensor], out: torch.Tensor) -> Non
     """Copy tensors to a batch.
 
     Args:
-        batch: Of one shape and dtype, which NumPy has.
+        batch: Plain, of one shape and dtype, which NumPy has.
         out: Contiguous, shape ``(samples, ...)``.
-
-    Raises:
-        RuntimeError: If one is not what lies in its memory.
     """
-    arrays = [tensor.numpy() for tensor in batch]
-    if row_team() is not None and all(map(_IS_CONTIGUOUS, batch)):
-        # NumPy's call takes longer where the caches are cold: of a batch of 1 MB, a fifth.
-        row_bytes, target = batch[0].nbytes, out.data_ptr()
-        is_past_cache = (
-            row_bytes >= LEAST_LONE_ROW_BYTES
-            and is_aligned(row_bytes, target)
-            and past_cache() is not None
-        )
-        addresses = [*map(_ADDRESS, batch)]
-        copy_rows(
-            rows_at(addresses, row_bytes, target, is_past_cache=is_past_cache), num_threads=1
-        )
-    else:
+    if row_team() is None or not all(map(_IS_CONTIGUOUS, batch)):
+        arrays = [tensor.numpy() for tensor in batch]
         np.concatenate(arrays, out=out.numpy().reshape(-1, *batch[0].shape[1:]))
+        return
+    # NumPy's call takes longer where the caches are cold: of a batch of 1 MB, a fifth.
+    row_bytes, target = batch[0].nbytes, out.data_ptr()
+    is_past_cache = (
+        row_bytes >= LEAST_LONE_ROW_BYTES
+        and knows_past_cache()
+        and is_aligned(row_bytes, target)
+    )
+    addresses = [*map(_ADDRESS, batch)]
+    rows = rows_at(addresses, row_bytes, target, is_past_cache=is_past_cache)
+    copy_rows(rows, num_threads=1)
 
 
 def _is_for_one_thread(batch: Sequence[torch.Tensor]) -> bool:
     """Return whether one thread copies faster than those of torch, which wait for each other.
 
     They spin, and where a core is taken by somebody else that takes longer than the copy. For
-    smaller tensors torch uses one thread itself, and needs no arrays of them.
+    smaller tensors torch uses one thread itself.
 
     Args:
         batch: Of tensors with more than a few elements.
@@ -264,6 +259,7 @@ def _is_for_one_thread(batch: Sequence[torch.Tensor]) -> bool:
         and torch.get_num_threads() > 1
         and first.dtype in _NUMPY_DTYPES
         and set(map(_SHAPE, batch)) == {first.shape}
+        and all(map(is_plain, batch))
     )
 
 

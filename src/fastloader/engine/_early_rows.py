@@ -8,9 +8,10 @@ import numpy as np
 import torch
 
 from fastloader.engine._plain_parts import address_of, is_contiguous, is_plain
-from fastloader.shm._past_cache import LEAST_BYTES, LEAST_ROW_BYTES, past_cache
+from fastloader.shm._past_cache import LEAST_BYTES, LEAST_ROW_BYTES, may_go_past_cache
 from fastloader.tensors._arrays import TORCH_DTYPES
 from fastloader.tensors._buffers import Allocator
+from fastloader.threads._crew import copy_rows, rows_at
 from fastloader.typing import Sample
 
 __all__ = ["EarlyRows"]
@@ -103,9 +104,7 @@ class _Column:
         is_array = type(first) is np.ndarray
         self._left: Iterator[Any] = iter(batch.numpy() if is_array else batch.unbind())
         self._rows: list[Any] = []
-        past = past_cache()
-        suits = past is not None and past.suits(len(batch), first.nbytes, batch.data_ptr())
-        self._past = past if suits else None
+        self._is_past_cache = may_go_past_cache(len(batch), first.nbytes, batch.data_ptr())
 
     def moved(self, part: Any) -> Any:
         """Return the row that a part was copied to, or the part itself where it is unlike the first."""
@@ -114,8 +113,9 @@ class _Column:
         row = next(self._left, None)
         if row is None:
             return part
-        if self._past is not None and is_contiguous(part):
-            self._past.copy_row(address_of(part), part.nbytes, address_of(row))
+        if self._is_past_cache and is_contiguous(part):
+            source, target = [address_of(part)], address_of(row)
+            copy_rows(rows_at(source, part.nbytes, target, is_past_cache=True), num_threads=1)
         elif type(part) is np.ndarray:
             np.copyto(row, part)
         else:

@@ -9,20 +9,17 @@ torch offers it. So it is compiled (`threads/_row_team.c`): on the 16 cores of a
 processes that write batches came from 46 to 91 GB/s by such stores.
 """
 
-from collections.abc import Sequence
 from functools import cache
 
-from fastloader.threads._crew import copy_rows, row_team, rows_at
+from fastloader.threads._crew import row_team
 
 __all__ = [
     "LEAST_BYTES",
-    "LEAST_GATHERED_BYTES",
-    "LEAST_GATHERED_ROW_BYTES",
     "LEAST_LONE_ROW_BYTES",
     "LEAST_ROW_BYTES",
-    "PastCache",
     "is_aligned",
-    "past_cache",
+    "knows_past_cache",
+    "may_go_past_cache",
 ]
 
 LEAST_ROW_BYTES = 1 << 16
@@ -46,49 +43,25 @@ _LINE_BYTES = 64
 _ALIGNMENT_BYTES = 16
 
 
-class PastCache:
-    """Copies rows past the cache; see `past_cache`."""
+def may_go_past_cache(
+    num_rows: int, row_bytes: int, target: int, *, is_gathered: bool = False
+) -> bool:
+    """Tell whether rows can be copied past the cache, and whether that is worth it.
 
-    @staticmethod
-    def suits(num_rows: int, row_bytes: int, target: int, *, is_gathered: bool = False) -> bool:
-        """Tell whether rows can be copied here, and whether that is worth it.
-
-        Args:
-            num_rows: How many follow one another in the target.
-            row_bytes: Of each.
-            target: Address of the first byte.
-            is_gathered: Whether they are rows of something large, that no cache holds.
-        """
-        least_row_bytes = LEAST_GATHERED_ROW_BYTES if is_gathered else LEAST_ROW_BYTES
-        least_bytes = LEAST_GATHERED_BYTES if is_gathered else LEAST_BYTES
-        return (
-            row_bytes >= least_row_bytes
-            and num_rows * row_bytes >= least_bytes
-            and is_aligned(row_bytes, target)
-        )
-
-    def copy_row(self, source: int, row_bytes: int, target: int) -> None:
-        """Copy one of the rows; other threads have the interpreter meanwhile.
-
-        Args:
-            source: Address of the row.
-            row_bytes: Of each.
-            target: Address of its place; that of all of them `suits`.
-        """
-        self.copy_rows((source,), row_bytes, target, 1)
-
-    def copy_rows(
-        self, sources: Sequence[int], row_bytes: int, target: int, num_threads: int
-    ) -> None:
-        """Copy rows one after the other; other threads have the interpreter meanwhile.
-
-        Args:
-            sources: Address of each row.
-            row_bytes: Of each.
-            target: Address of the first byte; all of it `suits`.
-            num_threads: By so many.
-        """
-        copy_rows(rows_at(sources, row_bytes, target, is_past_cache=True), num_threads)
+    Args:
+        num_rows: How many follow one another in the target.
+        row_bytes: Of each.
+        target: Address of the first byte.
+        is_gathered: Whether they are rows of something large, that no cache holds.
+    """
+    least_row_bytes = LEAST_GATHERED_ROW_BYTES if is_gathered else LEAST_ROW_BYTES
+    least_bytes = LEAST_GATHERED_BYTES if is_gathered else LEAST_BYTES
+    return (
+        row_bytes >= least_row_bytes
+        and num_rows * row_bytes >= least_bytes
+        and is_aligned(row_bytes, target)
+        and knows_past_cache()
+    )
 
 
 def is_aligned(row_bytes: int, target: int) -> bool:
@@ -102,12 +75,10 @@ def is_aligned(row_bytes: int, target: int) -> bool:
 
 
 @cache
-def past_cache() -> PastCache | None:
-    """Return what copies past the cache.
+def knows_past_cache() -> bool:
+    """Tell whether `copy_rows` knows how to copy past the cache.
 
-    Returns:
-        None where there is no `row_team`, or it was compiled for a processor whose
-        stores past the cache it does not know (other than x86 with SSE2).
+    It does not without the `row_team`, or where that was compiled for a processor other than x86 with SSE2.
     """
     team = row_team()
-    return PastCache() if team is not None and team.KNOWS_PAST_CACHE else None
+    return team is not None and bool(team.KNOWS_PAST_CACHE)

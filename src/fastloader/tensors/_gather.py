@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from fastloader.shm._past_cache import LEAST_GATHERED_BYTES, past_cache
+from fastloader.shm._past_cache import may_go_past_cache
 from fastloader.tensors._arrays import TORCH_DTYPES
 from fastloader.threads._crew import RowCopy, copy_rows, current_crew, row_team, share_out
 from fastloader.threads._openmp import end_teams_before_forks
@@ -73,11 +73,6 @@ def _lies_there(source: torch.Tensor, num_rows: int, out: torch.Tensor) -> bool:
 def _copy(source: torch.Tensor, positions: npt.NDArray[np.int64], out: torch.Tensor) -> None:
     num_bytes, target = out.nbytes, out.data_ptr()
     row_bytes = num_bytes // len(positions)
-    is_past_cache = (
-        num_bytes >= LEAST_GATHERED_BYTES
-        and (past := past_cache()) is not None
-        and past.suits(len(positions), row_bytes, target, is_gathered=True)
-    )
     part_bytes = PART_BYTES if current_crew() is None else TEAM_PART_BYTES
     copy = RowCopy(
         source.data_ptr(),
@@ -86,7 +81,7 @@ def _copy(source: torch.Tensor, positions: npt.NDArray[np.int64], out: torch.Ten
         np.ascontiguousarray(positions, np.int64),
         row_bytes,
         target,
-        is_past_cache,
+        may_go_past_cache(len(positions), row_bytes, target, is_gathered=True),
     )
     copy_rows(copy, min(torch.get_num_threads(), num_bytes // part_bytes) or 1)
 
