@@ -8,6 +8,7 @@ import numpy as np
 from torch.utils.data import Subset
 
 from fastloader.errors import SettingsError
+from fastloader.inspection._lengths import required_length
 
 __all__ = ["split"]
 
@@ -52,13 +53,7 @@ def split(
     """
     shares = _as_shares(fractions)
     generator = np.random.default_rng(_as_seed(seed))
-    try:
-        size = len(dataset)
-    except TypeError as error:
-        raise SettingsError(
-            f"{type(dataset).__name__} has no length, and only what has one can be split: give "
-            "a map-style dataset or a sequence."
-        ) from error
+    size = required_length(dataset, "give a map-style dataset or a sequence to split.")
     if size < len(shares):
         raise SettingsError(
             f"{size} samples cannot be split into {len(shares)} parts: none may be empty."

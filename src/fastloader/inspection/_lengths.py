@@ -2,7 +2,9 @@
 
 from typing import Any
 
-__all__ = ["length_if_known", "length_of"]
+from fastloader.errors import SettingsError
+
+__all__ = ["length_if_known", "length_of", "required_length"]
 
 
 def length_if_known(sized: Any) -> int | None:
@@ -15,6 +17,22 @@ def length_if_known(sized: Any) -> int | None:
         return len(sized)
     except (TypeError, NotImplementedError):
         return None
+
+
+def required_length(sized: Any, remedy: str) -> int:
+    """Return the length of what cannot do without one.
+
+    Args:
+        sized: A dataset or sampler of the caller's.
+        remedy: What to do if it has none.
+
+    Raises:
+        SettingsError: If it has none.
+    """
+    try:
+        return len(sized)
+    except TypeError as error:
+        raise SettingsError(f"{type(sized).__name__} has no length: {remedy}") from error
 
 
 def length_of(dataset: Any) -> int:

@@ -13,6 +13,7 @@ from torch.utils.data import (
 )
 
 from fastloader.errors import SettingsError
+from fastloader.inspection._lengths import required_length
 from fastloader.sampling._epoch_length import EpochLengthSampler
 from fastloader.sampling._epoch_sampler import EpochSampler, Order
 from fastloader.sampling._shuffled import OrderedSampler, ShuffledSampler, SubsetSampler
@@ -93,13 +94,7 @@ class ForeignSampler(EpochSampler):
     def __init__(self, sampler: Any) -> None:
         super().__init__()
         self.sampler = sampler
-        try:
-            len(sampler)
-        except TypeError as error:
-            raise SettingsError(
-                f"{type(sampler).__name__} has no length, so its order cannot be shared or cut: "
-                "give it __len__."
-            ) from error
+        required_length(sampler, "give it __len__, so that its order can be shared or cut.")
 
     def __len__(self) -> int:
         return len(self.sampler)

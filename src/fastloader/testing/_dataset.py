@@ -17,7 +17,7 @@ from torch.utils.data import Dataset, IterableDataset, Subset, default_collate
 from fastloader._loader import FastLoader
 from fastloader.datasets._batched import as_batched
 from fastloader.datasets._wrapper import makes_new_batches
-from fastloader.errors import SettingsError
+from fastloader.inspection._lengths import required_length
 from fastloader.pickling._pickling import dumps_for_worker, loads_from_parent
 from fastloader.randomness._seeding import DrawScope, draw_scope, seed_global_generators
 from fastloader.testing._apart import run_apart
@@ -123,21 +123,6 @@ def check_threads(dataset: Any, *, seconds: float, num_samples: int = 8) -> Chec
     return run_check("same rows in threads", lambda: subject.same_rows_in_threads(seconds))
 
 
-def _length(dataset: Any) -> int:
-    """Return the number of samples.
-
-    Raises:
-        SettingsError: If there is none.
-    """
-    try:
-        return len(dataset)
-    except TypeError as error:
-        raise SettingsError(
-            f"{type(dataset).__name__} has no length: give a map-style dataset or a sequence, or "
-            "derive an iterable one from torch's IterableDataset."
-        ) from error
-
-
 class _Subject:
     """A dataset under test; each check returns what was measured, or raises."""
 
@@ -148,7 +133,11 @@ class _Subject:
         self._context = "auto" if start_method is None else start_method
         self._indices: list[int] = []
         if not self.is_stream:
-            size = _length(dataset)
+            size = required_length(
+                dataset,
+                "give a map-style dataset or a sequence, or derive an iterable one from torch's "
+                "IterableDataset.",
+            )
             chosen = np.linspace(0, size - 1, min(size, num_samples)).astype(int)
             self._indices = chosen.tolist()
 
