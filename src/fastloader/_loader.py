@@ -14,12 +14,10 @@ from fastloader._torch_internals import BaseIterator, not_compiled
 from fastloader.datasets._resident import preferred_residence
 from fastloader.datasets._stream_share import share_stream
 from fastloader.engine import SkippedSample
+from fastloader.epochs._chosen_loader import ChosenLoader
 from fastloader.epochs._epoch import EpochOpener
 from fastloader.epochs._epochs import Epochs
-from fastloader.epochs._late_context import LateContext
-from fastloader.epochs._loader_facts import LoaderFacts
 from fastloader.epochs._resumable import ResumableLoader
-from fastloader.errors import SettingsError
 from fastloader.machine._control_groups import read_limits
 from fastloader.machine._machine import read_machine
 from fastloader.sampling._epoch_order import check_any_batch
@@ -54,7 +52,7 @@ logger = logging.getLogger("fastloader")
 read_limits()  # with the import, which takes seconds, and not within the first epoch
 
 
-class FastLoader(LateContext[T_co], ResumableLoader[T_co]):
+class FastLoader(ChosenLoader[T_co], ResumableLoader[T_co]):
     """A `torch.utils.data.DataLoader` that is fast without tuning.
 
     Takes everything that `DataLoader` takes, in the same order and with the same meaning;
@@ -166,8 +164,6 @@ class FastLoader(LateContext[T_co], ResumableLoader[T_co]):
         **later: Never,
     ) -> None:
         batch_size = as_size(batch_size)
-        num_workers = as_count("num_workers", num_workers)
-        prefetch_factor = as_count("prefetch_factor", prefetch_factor)
         seed = as_count("seed", seed)
         check_seed(seed, generator)
         check_callables(
@@ -177,21 +173,10 @@ class FastLoader(LateContext[T_co], ResumableLoader[T_co]):
             device_transform=device_transform,
         )
         check_seconds("watchdog_seconds", watchdog_seconds)
-        check_words(
-            pin_memory=pin_memory,
-            persistent_workers=persistent_workers,
-            in_order=in_order,
-            workers=workers,
-            transport=transport,
-            resident=resident,
-            on_error=on_error,
-            on_worker_death=on_worker_death,
-        )
-        if distributed:
-            dataset = share_stream(dataset)
+        check_words(resident=resident, on_error=on_error, on_worker_death=on_worker_death)
         order = resolve_order(
             GivenOrder(
-                dataset=dataset,
+                dataset=share_stream(dataset) if distributed else dataset,
                 shuffle=shuffle,
                 sampler=sampler,
                 batch_sampler=batch_sampler,
@@ -204,20 +189,11 @@ class FastLoader(LateContext[T_co], ResumableLoader[T_co]):
                 batches_per_epoch=batches_per_epoch,
             )
         )
-        traits = describe_dataset(
-            dataset,
-            batch_size=batch_size,
-            sampler=order.sampler,
-            batch_sampler=order.batch_sampler,
-            drop_last=drop_last,
-            collate_fn=collate_fn,
-        )
         machine = read_machine()
         size = batch_size if batch_sampler is None else None
-        suggested = find_suggestion(settings, dataset, size, machine)
         given = GivenOptions(
-            num_workers=num_workers,
-            prefetch_factor=prefetch_factor,
+            num_workers=as_count("num_workers", num_workers),
+            prefetch_factor=as_count("prefetch_factor", prefetch_factor),
             persistent_workers=persistent_workers,
             multiprocessing_context=start_method_of(multiprocessing_context),
             timeout=timeout,
@@ -226,47 +202,29 @@ class FastLoader(LateContext[T_co], ResumableLoader[T_co]):
             device=device_name(device),
             workers=workers,
             in_order=in_order,
-            resident=resident or preferred_residence(dataset),
-            has_other_iterators=self._find_other(transport, dataset) is not None,
+            resident=resident or preferred_residence(order.dataset),
+            has_other_iterators=self._find_other(transport, order.dataset) is not None,
             num_workers_override=read_override(),
             has_worker_init_fn=worker_init_fn is not None,
-            suggested=suggested,
+            suggested=find_suggestion(settings, order.dataset, size, machine),
         )
-        is_open = multiprocessing_context == "auto"
-        # Before torch's own __init__, which asks whether the number of workers is sound.
+        traits = describe_dataset(
+            order.dataset,
+            batch_size=batch_size,
+            sampler=order.sampler,
+            batch_sampler=order.batch_sampler,
+            drop_last=drop_last,
+            collate_fn=collate_fn,
+        )
         self._choice = chosen = Choice(machine, traits, given)
-        is_automatic = num_workers == "auto" and not isinstance(suggested, LoaderSettings)
-        self._facts = LoaderFacts(
-            choice=chosen,
-            chosen_workers=chosen.of("num_workers") if is_automatic else None,
-            chose_persistence=persistent_workers == "auto",
-            chose_prefetch=prefetch_factor in {"auto", None} and suggested is None,
+        self._init_stock(
+            order,
+            multiprocessing_context,
+            collate_fn=collate_fn,
+            worker_init_fn=worker_init_fn,
+            pin_memory_device=pin_memory_device,
+            **later,
         )
-        try:
-            super().__init__(
-                dataset=dataset,
-                batch_size=batch_size,
-                shuffle=order.shuffle,
-                sampler=order.sampler,
-                batch_sampler=order.batch_sampler,
-                num_workers=chosen.of("num_workers"),
-                collate_fn=collate_fn,
-                pin_memory=chosen.of("pin_memory"),
-                drop_last=drop_last,
-                timeout=chosen.of("timeout"),
-                worker_init_fn=worker_init_fn,
-                multiprocessing_context=(
-                    None if is_open or chosen.start_method is None else multiprocessing_context
-                ),
-                generator=generator,
-                prefetch_factor=chosen.of("prefetch_factor"),
-                persistent_workers=chosen.of("persistent_workers"),
-                pin_memory_device=pin_memory_device,
-                in_order=chosen.of("in_order"),
-                **later,
-            )
-        except ValueError as error:  # of torch, about an option or a mix of options
-            raise SettingsError(str(error)) from None
         # Public attributes are exactly the options: frameworks make loaders anew from them.
         self.seed = seed
         self.device = device
@@ -283,14 +241,18 @@ class FastLoader(LateContext[T_co], ResumableLoader[T_co]):
         self.batches_per_epoch = batches_per_epoch
         vars(self)["settings"] = settings  # seen there alone: the property has the same name
         self._epochs = Epochs()
-        self._opener = EpochOpener(self._facts)
-        self._stats = LoaderStats(self._facts.skipped)
-        self._has_open_context = is_open
-        if num_workers == 0:
+        self._skipped: list[SkippedSample] = []
+        self._begin_anew()
+        if given.num_workers == 0:
             warn_of_ignored(chosen.settings)
-        warn_of_many_workers(num_workers, machine)
+        warn_of_many_workers(given.num_workers, machine)
         if logger.isEnabledFor(logging.DEBUG):
             logger.debug("Settings of a new FastLoader:\n%s", chosen.settings.explain())
+
+    def _begin_anew(self) -> None:
+        """Make what belongs to this object alone, and not to its copies."""
+        self._opener = EpochOpener(self._choice, self._skipped)
+        self._stats = LoaderStats(self._skipped)
 
     @property
     def settings(self) -> LoaderSettings:
@@ -337,7 +299,7 @@ class FastLoader(LateContext[T_co], ResumableLoader[T_co]):
     @property
     def skipped(self) -> tuple[SkippedSample, ...]:
         """Samples that were left out so far, with ``on_error="skip"``."""
-        return tuple(self._facts.skipped)
+        return tuple(self._skipped)
 
     @not_compiled
     def __iter__(self) -> BaseIterator:
@@ -388,8 +350,7 @@ class FastLoader(LateContext[T_co], ResumableLoader[T_co]):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self.__dict__["_opener"] = EpochOpener(self._facts)
-        self.__dict__["_stats"] = LoaderStats(self._facts.skipped)
+        self._begin_anew()
 
 
 # Options that a newer torch adds are passed on. Frameworks take a visible **later for "accepts

@@ -104,7 +104,7 @@ def test_a_thread_makes_two_batches_ahead():
 
 def test_a_thread_makes_one_batch_ahead_where_there_is_no_memory_for_two():
     loader = FastLoader(augmented(), 8)
-    loader._opener._facts.choice.budget_bytes = 1000  # of 384 and 64 bytes a batch
+    loader._choice.budget_bytes = 1000  # of 384 and 64 bytes a batch
     moving(loader, 2, [Place.HERE, Place.AHEAD])
     iterator = iter(loader)
     for _ in range(4):
@@ -112,7 +112,7 @@ def test_a_thread_makes_one_batch_ahead_where_there_is_no_memory_for_two():
 
     assert loader.stats.snapshot().num_queued_batches == 2
     iterator.close()
-    loader._opener._facts.choice.budget_bytes = 800
+    loader._choice.budget_bytes = 800
     iterator = iter(loader)
     for _ in range(4):
         next(iterator)

@@ -26,24 +26,23 @@ from fastloader.engine import (
     PoolRun,
     Run,
     RunCounters,
+    SkippedSample,
     StreamPoint,
     StreamRun,
     unpack_point,
 )
 from fastloader.epochs._direct_reading import DirectReading
 from fastloader.epochs._epochs import BegunEpoch
+from fastloader.epochs._forecast import foreteller
 from fastloader.epochs._iterator import LoaderIterator
-from fastloader.epochs._loader_facts import LoaderFacts
 from fastloader.epochs._opening import Opening, deliveries_for
-from fastloader.epochs._plan import plan_of
+from fastloader.epochs._plan import leaves_nothing, may_be_read_anew, plan_of
 from fastloader.epochs._position import EpochPosition
 from fastloader.epochs._residence import Residence
 from fastloader.epochs._staging import allocator, device_of, made_here, staged
 from fastloader.epochs._worker_runs import (
     PassWorkers,
     WorkerRuns,
-    leaves_nothing,
-    may_be_read_anew,
     open_thread_run,
 )
 from fastloader.inspection._fingerprint import fingerprint
@@ -51,12 +50,9 @@ from fastloader.inspection._lengths import length_if_known
 from fastloader.randomness._isolation import DrawingHabits
 from fastloader.randomness._seeding import DrawScope
 from fastloader.sampling._drawn import Drawn
-from fastloader.sampling._foretelling import (
-    foretell_epoch,
-    may_be_drawn_early,
-    may_be_foretold,
-)
+from fastloader.sampling._foretelling import may_be_drawn_early
 from fastloader.sampling._permutations import PermutationsAhead
+from fastloader.settings._choice import Choice
 from fastloader.stages import BatchStream, CopySeconds
 from fastloader.tensors._buffers import BufferPool
 from fastloader.tensors._huge_pages import HugePages
@@ -74,12 +70,14 @@ class EpochOpener:
     **Processes:** belongs to the loader, whose copies make their own.
 
     Args:
-        facts: What the loader's options do not say.
+        choice: What the loader runs with.
+        skipped: Takes the samples that are left out.
     """
 
-    def __init__(self, facts: LoaderFacts) -> None:
-        self._facts = facts
-        self._worker_runs = WorkerRuns(facts)
+    def __init__(self, choice: Choice, skipped: list[SkippedSample]) -> None:
+        self._choice = choice
+        self._skipped = skipped
+        self._worker_runs = WorkerRuns(choice, skipped)
         self.keeper = self._worker_runs.keeper
         """Keeps the workers that live on."""
         self.permutations = PermutationsAhead()
@@ -87,7 +85,7 @@ class EpochOpener:
         self._ends_with_loader = False
         self._buffers = BufferPool()
         self._habits = DrawingHabits()
-        self._placement = Placement(facts.choice.machine.rank_cpus)
+        self._placement = Placement(choice.machine.rank_cpus)
 
     # Made when they are needed, as most loaders need none.
 
@@ -147,16 +145,6 @@ class EpochOpener:
         loader, standby = epoch.loader, self._lend_standby(epoch.loader, is_idle=True)
         standby.give_back()
         order = epoch.begun.order
-        foretell = None
-        if may_be_foretold(loader.sampler, loader.batch_sampler):
-            foretell = partial(
-                foretell_epoch,
-                loader.sampler,
-                loader.batch_sampler,
-                generator=loader.generator,
-                seed=loader.seed,
-                epoch=epoch.begun.epoch + 1,
-            )
         scope = DrawScope(order.start.base_seed, epoch.begun.epoch)
         return self.residence.open(
             epoch.plan,
@@ -165,7 +153,7 @@ class EpochOpener:
             scope,
             epoch.deliveries,
             is_asked=is_asked,
-            foretell=foretell,
+            foretell=foreteller(loader, epoch.begun.epoch + 1),
             executor=standby.executor,
         )
 
@@ -173,7 +161,7 @@ class EpochOpener:
         loader = epoch.loader
         allocate = allocator(loader, epoch.device, self._buffers)
         run = open_thread_run(
-            loader, epoch.plan, allocate, epoch.begun, epoch.deliveries, self._facts
+            loader, epoch.plan, allocate, epoch.begun, epoch.deliveries, self._skipped
         )
         stream = staged(run, loader, epoch.device, seconds)
         return epoch.iterator(stream, counters=run.counters, copy_seconds=seconds)
@@ -206,9 +194,9 @@ class EpochOpener:
         """Return whether batches that are made here may be made ahead where that is quicker."""
         loader, plan = epoch.loader, epoch.plan
         return (
-            self._facts.choice.may_be_placed
+            self._choice.may_be_placed
             and epoch.device is None
-            and loader.num_workers == self._facts.chosen_workers
+            and loader.num_workers == self._choice.automatic_workers
             and self._worker_runs.can_make_batches(loader)
             and plan.calls_only_dataset
             and plan.on_error == "raise"
@@ -225,10 +213,10 @@ class EpochOpener:
             self._end_with(loader)
             standby = self._standby.lend()
             maker = self._maker(epoch, standby, is_inert=False)
-            budget_bytes = self._facts.choice.budget_bytes
+            budget_bytes = self._choice.budget_bytes
             return AheadRun(maker, order, deliveries, standby, budget_bytes=budget_bytes)
 
-        has_enough_threads = torch.get_num_threads() >= self._facts.choice.machine.rank_cpus
+        has_enough_threads = torch.get_num_threads() >= self._choice.machine.rank_cpus
         return self._placed(
             epoch,
             self._maker(epoch, None, is_inert=False),
@@ -302,7 +290,7 @@ class EpochOpener:
         elif self._placement.place is not Place.WORKERS:
             self.keeper.forget_next()
         workers, counters = self._workers_of(epoch, maker)
-        num_workers = epoch.loader.num_workers or self._facts.choice.spare_workers
+        num_workers = epoch.loader.num_workers or self._choice.spare_workers
         makers = {
             Place.HERE: lambda order: InProcessRun(maker, order, epoch.deliveries),
             **others,
@@ -367,7 +355,7 @@ class EpochOpener:
             epoch.plan,
             allocator(epoch.loader, epoch.device, self._buffers),
             read_scope=lambda: DrawScope(begun.order.start.base_seed, begun.epoch),
-            skipped=self._facts.skipped,
+            skipped=self._skipped,
             habits=self._habits,
             crew=crew,
             ends_crew=standby is None,

@@ -1,5 +1,6 @@
 """Whether, and with what, workers may begin the next epoch while the last batches are taken."""
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -8,9 +9,9 @@ from fastloader.engine import FetchPlan, Forecast
 from fastloader.inspection._attributes import walk_attributes
 from fastloader.inspection._live import knows
 from fastloader.pickling._pickling import must_be_inherited
-from fastloader.sampling._foretelling import foretell_epoch
+from fastloader.sampling._foretelling import Foretell, foretell_epoch, may_be_foretold
 
-__all__ = ["Forecaster"]
+__all__ = ["Forecaster", "foreteller"]
 
 _SHARED_MODULES = frozenset({"multiprocessing.managers", "multiprocessing.shared_memory"})
 
@@ -47,14 +48,28 @@ class Forecaster:
             self._judged, self._is_apart = dataset_state, _is_apart(plan)
         if not self._is_apart:
             return None
-        foretold = foretell_epoch(
-            loader.sampler,
-            loader.batch_sampler,
-            generator=loader.generator,
-            seed=loader.seed,
-            epoch=epoch,
-        )
+        foretell = foreteller(loader, epoch)
+        foretold = None if foretell is None else foretell()
         return None if foretold is None else Forecast(epoch, *foretold)
+
+
+def foreteller(loader: Any, epoch: int) -> Foretell | None:
+    """Return what foretells an epoch of a loader, without keeping the loader; None if that cannot be known.
+
+    Args:
+        loader: For its options as they are now.
+        epoch: Number of the epoch.
+    """
+    if not may_be_foretold(loader.sampler, loader.batch_sampler):
+        return None
+    return partial(
+        foretell_epoch,
+        loader.sampler,
+        loader.batch_sampler,
+        generator=loader.generator,
+        seed=loader.seed,
+        epoch=epoch,
+    )
 
 
 def _is_apart(plan: FetchPlan) -> bool:

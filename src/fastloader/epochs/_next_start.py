@@ -2,12 +2,11 @@
 
 import os
 from collections import deque
-from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from contextlib import suppress
 from queue import SimpleQueue
 from time import perf_counter
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,14 +16,12 @@ from fastloader.datasets._resident import ResidentData
 from fastloader.direct import uncaptured
 from fastloader.engine import RESIDENT_SHARE, MergedRun, RowBytes, merged_bytes_on
 from fastloader.sampling._drawn import DrawnBatches
+from fastloader.sampling._foretelling import Foretell
 from fastloader.sampling._uploaded import UploadedOrder
 from fastloader.stages import has_streams, map_tensors, recorded, side_stream
 from fastloader.typing import Batch
 
-__all__ = ["Foretell", "NextStart"]
-
-Foretell: TypeAlias = Callable[[], tuple[int, DrawnBatches] | None]
-"""Returns seed and order of the next pass, drawn without a trace; None if they cannot be known."""
+__all__ = ["NextStart"]
 
 LEAST_SECONDS = 0.01
 """That batches gathered together lasted: with less, turns for the interpreter cost the loop what this saves."""

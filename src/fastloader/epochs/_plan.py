@@ -6,8 +6,9 @@ from torch.utils.data import IterableDataset, default_collate
 
 from fastloader.datasets._batched import as_batched
 from fastloader.engine import FetchPlan
+from fastloader.inspection._plain_code import has_plain_collate, is_plain, is_plain_stream
 
-__all__ = ["plan_of"]
+__all__ = ["leaves_nothing", "may_be_read_anew", "plan_of"]
 
 
 def plan_of(loader: Any) -> FetchPlan:
@@ -23,4 +24,30 @@ def plan_of(loader: Any) -> FetchPlan:
         batched=as_batched(loader.dataset) if default else None,
         on_error=loader.on_error,
         batch_transform=loader.batch_transform,
+    )
+
+
+def leaves_nothing(plan: FetchPlan) -> bool:
+    """Tell whether nobody could tell afterwards which process has made a batch.
+
+    No code of the user's runs but that which reads single samples, and that is plain.
+    """
+    return (
+        plan.calls_only_dataset
+        and plan.batched is None
+        and not plan.is_iterable
+        and plan.on_error == "raise"
+        and has_plain_collate()
+        and is_plain(plan.dataset)
+    )
+
+
+def may_be_read_anew(plan: FetchPlan) -> bool:
+    """Tell whether a stream can be read from its start again, in any process, with the same result."""
+    return (
+        plan.is_iterable
+        and plan.calls_only_dataset
+        and plan.on_error == "raise"
+        and has_plain_collate()
+        and is_plain_stream(plan.dataset)
     )

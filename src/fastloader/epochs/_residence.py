@@ -22,10 +22,11 @@ from fastloader.engine import (
     RowBytes,
     merged_bytes_on,
 )
-from fastloader.epochs._next_start import Foretell, NextStart
+from fastloader.epochs._next_start import NextStart
 from fastloader.inspection._fingerprint import fingerprint
 from fastloader.randomness._seeding import DrawScope, draw_scope
 from fastloader.sampling._drawn import DrawnBatches
+from fastloader.sampling._foretelling import Foretell
 from fastloader.sampling._uploaded import UploadedOrder
 from fastloader.stages import BatchStream, ResidentStream
 from fastloader.typing import Batch

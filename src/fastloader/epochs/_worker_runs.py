@@ -19,6 +19,7 @@ from fastloader.engine import (
     PoolRun,
     RunCounters,
     RunOptions,
+    SkippedSample,
     ThreadOptions,
     ThreadRun,
     ThreadSetup,
@@ -27,17 +28,17 @@ from fastloader.engine import (
 from fastloader.epochs._epochs import BegunEpoch
 from fastloader.epochs._forecast import Forecaster
 from fastloader.epochs._keeper import PoolKeeper
-from fastloader.epochs._loader_facts import LoaderFacts
+from fastloader.epochs._plan import leaves_nothing
 from fastloader.errors import UnpicklableError
 from fastloader.inspection._attributes import walk_attributes
 from fastloader.inspection._fingerprint import fingerprint
 from fastloader.inspection._live import knows, read_live_state
-from fastloader.inspection._plain_code import has_plain_collate, is_plain, is_plain_stream
 from fastloader.machine._file_limit import note_file_limit
 from fastloader.machine._machine import may_fork_safely
 from fastloader.machine._ranks import read_ranks
 from fastloader.randomness._seeding import DrawScope
 from fastloader.sampling._drawn import Drawn
+from fastloader.settings._choice import Choice
 from fastloader.stages import MOST_UNDER_WAY, lock_pages
 from fastloader.tensors._buffers import Allocator
 
@@ -47,8 +48,6 @@ if TYPE_CHECKING:
 __all__ = [
     "PassWorkers",
     "WorkerRuns",
-    "leaves_nothing",
-    "may_be_read_anew",
     "open_thread_run",
 ]
 
@@ -117,11 +116,13 @@ class WorkerRuns:
     **Processes:** belongs to the loader, whose copies make their own.
 
     Args:
-        facts: What the loader's options do not say.
+        choice: What the loader runs with.
+        skipped: Takes the samples that are left out.
     """
 
-    def __init__(self, facts: LoaderFacts) -> None:
-        self._facts = facts
+    def __init__(self, choice: Choice, skipped: list[SkippedSample]) -> None:
+        self._choice = choice
+        self._skipped = skipped
         self.keeper = PoolKeeper()
         """Keeps the workers that live on."""
         self._sends_batches = True  # until workers cannot send some, which are made here
@@ -140,7 +141,7 @@ class WorkerRuns:
         """
         return (
             self._is_automatic(loader)
-            and self._facts.chose_persistence
+            and self._choice.is_persistence_automatic
             and loader.worker_init_fn is None
             and device is None
             and not loader.pin_memory
@@ -174,9 +175,9 @@ class WorkerRuns:
             plan: What to read and how.
         """
         if loader.num_workers == 0:
-            return self._facts.choice.spare_workers
+            return self._choice.spare_workers
         if self._may_grow(loader, plan):
-            return self._facts.choice.most_workers
+            return self._choice.most_workers
         return int(loader.num_workers)
 
     def open(
@@ -210,7 +211,7 @@ class WorkerRuns:
             _state_of(loader, plan, device),
             dataset_state,
             partial(self._start_pool, plan, pool_options),
-            insists=not self._facts.chose_persistence,
+            insists=not self._choice.is_persistence_automatic,
         )
         run = PoolRun(
             pool,
@@ -220,20 +221,20 @@ class WorkerRuns:
                 base_seed=begun.order.start.base_seed,
                 in_order=loader.in_order,
                 prefetch_factor=loader.prefetch_factor or SPARE_PREFETCH_FACTOR,
-                may_deepen=self._facts.chose_prefetch,
+                may_deepen=self._choice.is_prefetch_automatic,
                 is_iterable=plan.is_iterable,
                 drop_last=loader.drop_last,
                 timeout_seconds=loader.timeout,
                 stall_seconds=loader.watchdog_seconds,
                 restarts_workers=loader.on_worker_death == "restart",
-                budget_bytes=self._facts.choice.budget_bytes,
+                budget_bytes=self._choice.budget_bytes,
                 num_held=MOST_UNDER_WAY + 2 if device is not None else 2,
                 live_state=partial(read_live_state, plan.dataset),
                 dataset_epoch=begun.epoch if knows(plan.dataset, "set_epoch") else None,
                 stream_points=begun.stream_points,
                 next_worker=begun.next_worker,
                 deliveries=deliveries,
-                skipped=self._facts.skipped,
+                skipped=self._skipped,
                 forecast=partial(
                     self._forecaster.forecast, loader, plan, begun.epoch + 1, dataset_state
                 ),
@@ -253,7 +254,7 @@ class WorkerRuns:
             note_file_limit(error)
             raise
         except UnpicklableError as error:
-            if not self._facts.may_fork or options.forks:
+            if not self._choice.may_fork or options.forks:
                 raise
             if _has_threads(plan.dataset):
                 error.add_note(
@@ -283,9 +284,9 @@ class WorkerRuns:
             ranks=read_ranks(),
             base_seed=begun.order.start.base_seed,
             pin=lock_pages if device is not None and device.type == "cuda" else None,
-            stands_for_fork=self._facts.may_fork,
+            stands_for_fork=self._choice.may_fork,
             num_first=self._num_needed if may_grow else None,
-            num_cpus=loader.num_workers or self._facts.choice.spare_workers,
+            num_cpus=loader.num_workers or self._choice.spare_workers,
         )
 
     def _may_grow(self, loader: Any, plan: FetchPlan) -> bool:
@@ -293,13 +294,13 @@ class WorkerRuns:
         # the copies of the dataset that the first workers got: later ones would get another.
         return (
             self._is_automatic(loader)
-            and self._facts.chose_persistence
+            and self._choice.is_persistence_automatic
             and not plan.is_iterable
         )
 
     def _is_automatic(self, loader: Any) -> bool:
         """Return whether the number of workers is ours, and nobody has set another since."""
-        return bool(loader.num_workers == self._facts.chosen_workers)
+        return bool(loader.num_workers == self._choice.automatic_workers)
 
     def _end(self, loader: Any, pool: WorkerPool, run: PoolRun, is_healthy: bool) -> None:
         self._num_needed = pool.num_live
@@ -312,35 +313,9 @@ class WorkerRuns:
             )
             loader.stats.note_fallback(text)
             logger.warning(text)
-        lives_on = loader.persistent_workers or self._facts.choice.spare_workers > 0
+        lives_on = loader.persistent_workers or self._choice.spare_workers > 0
         keeps = lives_on and is_healthy and self._sends_batches
         self.keeper.release(pool, keep=keeps)
-
-
-def leaves_nothing(plan: FetchPlan) -> bool:
-    """Tell whether nobody could tell afterwards which process has made a batch.
-
-    No code of the user's runs but that which reads single samples, and that is plain.
-    """
-    return (
-        plan.calls_only_dataset
-        and plan.batched is None
-        and not plan.is_iterable
-        and plan.on_error == "raise"
-        and has_plain_collate()
-        and is_plain(plan.dataset)
-    )
-
-
-def may_be_read_anew(plan: FetchPlan) -> bool:
-    """Tell whether a stream can be read from its start again, in any process, with the same result."""
-    return (
-        plan.is_iterable
-        and plan.calls_only_dataset
-        and plan.on_error == "raise"
-        and has_plain_collate()
-        and is_plain_stream(plan.dataset)
-    )
 
 
 def _has_threads(dataset: object) -> bool:
@@ -366,7 +341,7 @@ def open_thread_run(
     allocate: Allocator,
     begun: BegunEpoch,
     deliveries: Deliveries,
-    facts: LoaderFacts,
+    skipped: list[SkippedSample],
 ) -> ThreadRun:
     """Return a pass over worker threads that has begun.
 
@@ -376,7 +351,7 @@ def open_thread_run(
         allocate: Makes the tensors of the batches.
         begun: The epoch.
         deliveries: Takes what became of the batches.
-        facts: What the loader's options do not say.
+        skipped: Takes the samples that are left out.
     """
     setup = ThreadSetup(
         plan,
@@ -392,7 +367,7 @@ def open_thread_run(
         loader.prefetch_factor,
         loader.timeout,
         loader.watchdog_seconds,
-        facts.skipped,
+        skipped,
         begun.next_worker,
         deliveries,
     )

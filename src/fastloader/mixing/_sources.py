@@ -117,14 +117,7 @@ def make_loaders(
 
 def _most_workers(dataset: Any, options: Mapping[str, Any]) -> int | None:
     """Return how many workers are of use for a dataset, None for any number."""
-    traits = describe_dataset(
-        dataset,
-        batch_size=1,
-        sampler=None,
-        batch_sampler=None,
-        drop_last=False,
-        collate_fn=options.get("collate_fn"),
-    )
+    traits = describe_dataset(dataset, collate_fn=options.get("collate_fn"))
     if traits.has_ready_samples or traits.tied is not None:
         return 0
     if traits.is_iterable:

@@ -1,9 +1,9 @@
 """What the next epoch will read, as far as that can be known before it begins."""
 
 import copy
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import count
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch.utils.data import (
@@ -23,11 +23,15 @@ from fastloader.sampling._epoch_order import order_decider, own_generators
 from fastloader.sampling._epoch_sampler import EpochSampler, has_chunks
 
 __all__ = [
+    "Foretell",
     "foretell_epoch",
     "foretell_generators",
     "may_be_drawn_early",
     "may_be_foretold",
 ]
+
+Foretell: TypeAlias = Callable[[], tuple[int, DrawnBatches] | None]
+"""Returns base seed and batches of a coming epoch, drawn without a trace; None if they cannot be known."""
 
 _SEQUENCES = {list, tuple, range}
 

@@ -91,6 +91,31 @@ class Choice:
         return choose_spare_workers(self.machine, self.traits, self.given)
 
     @property
+    def automatic_workers(self) -> int | None:
+        """The number of workers where it is chosen here, and so may be changed; None where it was given."""
+        is_automatic = self.given.num_workers == "auto" and self.given.measured is None
+        return self.of("num_workers") if is_automatic else None
+
+    @property
+    def is_persistence_automatic(self) -> bool:
+        """Whether nobody has said whether workers live on."""
+        return self.given.persistent_workers == "auto"
+
+    @property
+    def is_prefetch_automatic(self) -> bool:
+        """Whether nobody has said how many batches are made ahead."""
+        return self.given.prefetch_factor in {"auto", None} and self.given.suggested is None
+
+    @property
+    def may_fork(self) -> bool:
+        """Whether workers may be forked where another start method was chosen and cannot work."""
+        return (
+            self.given.multiprocessing_context == "auto"
+            and self.machine.start_method == "fork"
+            and self.machine.fork_hazard is None
+        )
+
+    @property
     def may_be_placed(self) -> bool:
         """Whether batches of such a dataset may be made ahead where that is quicker."""
         return may_be_placed(self.traits, self.given)

@@ -153,6 +153,8 @@ def check_given(given: GivenOptions) -> None:
     Raises:
         SettingsError: If there are any.
     """
+    names = ("pin_memory", "persistent_workers", "in_order", "workers", "transport")
+    check_words(**{name: getattr(given, name) for name in names})
     for name in ("num_workers", "timeout"):
         value = getattr(given, name)
         if value != "auto" and not (isinstance(value, int | float) and value >= 0):

@@ -23,11 +23,11 @@ _DATA_PIPES = {IterDataPipe, MapDataPipe}
 def describe_dataset(
     dataset: Any,
     *,
-    batch_size: int | None,
-    sampler: Iterable[Any] | None,
-    batch_sampler: Iterable[Any] | None,
-    drop_last: bool,
-    collate_fn: Any,
+    batch_size: int | None = 1,
+    sampler: Iterable[Any] | None = None,
+    batch_sampler: Iterable[Any] | None = None,
+    drop_last: bool = False,
+    collate_fn: Any = None,
 ) -> DatasetTraits:
     """Look at a dataset without reading a sample.
 

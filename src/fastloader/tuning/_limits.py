@@ -60,10 +60,7 @@ def find_limits(
     traits = describe_dataset(
         subject.dataset,
         batch_size=subject.batch_size,
-        sampler=None,
         batch_sampler=subject.batch_sampler,
-        drop_last=False,
-        collate_fn=None,
     )
     most = _most_workers(machine, traits) if max_workers is None else max_workers
     notes = []
