@@ -9,23 +9,17 @@ from fastloader.cli._report import Report
 from fastloader.cli._target import add_target, load_step, load_target
 from fastloader.errors import SettingsError
 
-__all__ = ["add_parser", "parse_settings", "run"]
+__all__ = ["DESCRIPTION", "HELP", "add_arguments", "parse_settings", "run"]
+
+HELP = "compare settings for a dataset, or measure a loader"
+DESCRIPTION = (
+    "Measure loaders over a dataset in turns: those of --set, or FastLoader's own choice "
+    "beside no workers and a stock DataLoader. A loader is measured as it is."
+)
 
 
-def add_parser(subparsers: Any) -> argparse.ArgumentParser:
-    """Add the subcommand's arguments.
-
-    Args:
-        subparsers: What `argparse.ArgumentParser.add_subparsers` gave.
-    """
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        "bench",
-        help="compare settings for a dataset, or measure a loader",
-        description=(
-            "Measure loaders over a dataset in turns: those of --set, or FastLoader's own choice "
-            "beside no workers and a stock DataLoader. A loader is measured as it is."
-        ),
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the subcommand's arguments."""
     add_target(parser)
     parser.add_argument(
         "--set",
@@ -41,7 +35,6 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     parser.add_argument("--rounds", type=count, default=3, metavar="N", help="default: 3")
     parser.add_argument("--plot", metavar="FILE.png", help="draw the rates")
     parser.add_argument("--quiet", action="store_true", help="show no progress bar")
-    return parser
 
 
 def run(arguments: argparse.Namespace) -> Report:

@@ -3,29 +3,22 @@
 import argparse
 import time
 from pathlib import Path
-from typing import Any
 
 from fastloader.cli._numbers import size
 from fastloader.cli._report import Report
 
-__all__ = ["add_parser", "run"]
+__all__ = ["DESCRIPTION", "HELP", "add_arguments", "run"]
+
+HELP = "list the files of decoded pixels (cache='disk'), or remove them"
+DESCRIPTION = (
+    "List the files that datasets with cache='disk' left in the cache folder. With --clear "
+    "or --max-bytes remove those that no process uses, those first that were not used for "
+    "longest."
+)
 
 
-def add_parser(subparsers: Any) -> argparse.ArgumentParser:
-    """Add the subcommand's arguments.
-
-    Args:
-        subparsers: What `argparse.ArgumentParser.add_subparsers` gave.
-    """
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        "cache",
-        help="list the files of decoded pixels (cache='disk'), or remove them",
-        description=(
-            "List the files that datasets with cache='disk' left in the cache folder. With --clear "
-            "or --max-bytes remove those that no process uses, those first that were not used for "
-            "longest."
-        ),
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the subcommand's arguments."""
     parser.add_argument(
         "--cache-dir",
         type=Path,
@@ -37,7 +30,6 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     what.add_argument(
         "--max-bytes", type=size, metavar="SIZE", help="remove until this is left, such as 20GB"
     )
-    return parser
 
 
 def run(arguments: argparse.Namespace) -> Report:

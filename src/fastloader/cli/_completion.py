@@ -1,11 +1,17 @@
 """``fastloader completion``: a script with which a shell completes this command line."""
 
 import argparse
-from typing import Any
 
 from fastloader.cli._report import Report
 
-__all__ = ["add_parser", "run"]
+__all__ = ["DESCRIPTION", "HELP", "add_arguments", "run"]
+
+HELP = "print a script for the completion of a shell"
+DESCRIPTION = (
+    "Print a script that lets a shell complete commands and options. In ~/.bashrc or "
+    '~/.zshrc: eval "$(fastloader completion bash)"; in config.fish: fastloader completion fish '
+    "| source."
+)
 
 # Static, from the parser: a script that asked Python at each key would wait for torch.
 _SCRIPT = """\
@@ -35,23 +41,9 @@ _FISH_CASE = 'complete -c fastloader -F -n "__fish_seen_subcommand_from {name}" 
 _ZSH = "autoload -U +X bashcompinit && bashcompinit\n"
 
 
-def add_parser(subparsers: Any) -> argparse.ArgumentParser:
-    """Add the subcommand's arguments.
-
-    Args:
-        subparsers: What `argparse.ArgumentParser.add_subparsers` gave.
-    """
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        "completion",
-        help="print a script for the completion of a shell",
-        description=(
-            "Print a script that lets a shell complete commands and options. In ~/.bashrc or "
-            '~/.zshrc: eval "$(fastloader completion bash)"; in config.fish: fastloader completion fish '
-            "| source."
-        ),
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the subcommand's arguments."""
     parser.add_argument("shell", choices=("bash", "fish", "zsh"))
-    return parser
 
 
 def run(arguments: argparse.Namespace) -> Report:

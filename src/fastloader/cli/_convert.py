@@ -2,29 +2,22 @@
 
 import argparse
 import time
-from typing import Any
 
 from fastloader.cli._report import Report
 from fastloader.errors import SettingsError
 
-__all__ = ["add_parser", "run"]
+__all__ = ["DESCRIPTION", "HELP", "add_arguments", "run"]
+
+HELP = "write images from any source as an OME-Arrow table"
+DESCRIPTION = (
+    "Write images, with the columns beside them, as an OME-Arrow table. The ending of "
+    "DESTINATION tells the format: .parquet, .lance, .duckdb, .vortex or .arrow. Pixels "
+    "keep their type and every bit."
+)
 
 
-def add_parser(subparsers: Any) -> argparse.ArgumentParser:
-    """Add the subcommand's arguments.
-
-    Args:
-        subparsers: What `argparse.ArgumentParser.add_subparsers` gave.
-    """
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        "convert",
-        help="write images from any source as an OME-Arrow table",
-        description=(
-            "Write images, with the columns beside them, as an OME-Arrow table. The ending of "
-            "DESTINATION tells the format: .parquet, .lance, .duckdb, .vortex or .arrow. Pixels "
-            "keep their type and every bit."
-        ),
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the subcommand's arguments."""
     parser.add_argument("source", nargs="+", help="file or folder of images, or several files")
     parser.add_argument("destination", help="table to write")
     parser.add_argument("--format", help="what to write; by the ending when left out")
@@ -51,7 +44,6 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     )
     parser.add_argument("--overwrite", action="store_true", help="replace DESTINATION")
     parser.add_argument("--quiet", action="store_true", help="show no progress bar")
-    return parser
 
 
 def run(arguments: argparse.Namespace) -> Report:

@@ -2,28 +2,20 @@
 
 import argparse
 import dataclasses
-from typing import Any
 
 from fastloader.cli._report import Report
 
-__all__ = ["add_parser", "run"]
+__all__ = ["DESCRIPTION", "HELP", "add_arguments", "run"]
+
+HELP = "tell what this machine lets a loader do, and which of its limits will bite"
+DESCRIPTION = (
+    "Look at processors, memory, limits, start method, threads, accelerator and optional "
+    "packages. Exit code 1 if something will fail or be slow because of them."
+)
 
 
-def add_parser(subparsers: Any) -> argparse.ArgumentParser:
-    """Add the subcommand's arguments.
-
-    Args:
-        subparsers: What `argparse.ArgumentParser.add_subparsers` gave.
-    """
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        "doctor",
-        help="tell what this machine lets a loader do, and which of its limits will bite",
-        description=(
-            "Look at processors, memory, limits, start method, threads, accelerator and optional "
-            "packages. Exit code 1 if something will fail or be slow because of them."
-        ),
-    )
-    return parser
+def add_arguments(_parser: argparse.ArgumentParser) -> None:
+    """Add nothing: there are no options."""
 
 
 def run(_arguments: argparse.Namespace) -> Report:

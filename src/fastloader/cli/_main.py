@@ -22,8 +22,16 @@ INTERRUPTED = 130
 CUT_OFF = 141
 """Exit code where nobody reads the output any more, as of a program that ends by SIGPIPE."""
 
-_COMMANDS = (_doctor, _tune, _bench, _profile, _convert, _cache, _completion)
-"""Modules with ``add_parser`` and ``run``, in the order of the help."""
+_COMMANDS = {
+    "doctor": _doctor,
+    "tune": _tune,
+    "bench": _bench,
+    "profile": _profile,
+    "convert": _convert,
+    "cache": _cache,
+    "completion": _completion,
+}
+"""Modules with `HELP`, `DESCRIPTION`, `add_arguments` and `run`, in the order of the help."""
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -33,8 +41,11 @@ def make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=version("fastloader"))
     subparsers = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for command in _COMMANDS:
-        subparser = command.add_parser(subparsers)
+    for name, command in _COMMANDS.items():
+        subparser = subparsers.add_parser(
+            name, help=command.HELP, description=command.DESCRIPTION
+        )
+        command.add_arguments(subparser)
         subparser.add_argument("--json", action="store_true", help="print the result as JSON")
         subparser.set_defaults(run=command.run, parser=parser)
     return parser

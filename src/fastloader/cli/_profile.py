@@ -7,23 +7,17 @@ from fastloader.cli._numbers import count, duration
 from fastloader.cli._report import Report
 from fastloader.cli._target import add_target, load_step, load_target
 
-__all__ = ["add_parser", "run"]
+__all__ = ["DESCRIPTION", "HELP", "add_arguments", "run"]
+
+HELP = "say what makes a loader slow, and what to write against it"
+DESCRIPTION = (
+    "Measure a loader, or a FastLoader over a dataset, and say what makes it slow. Exit "
+    "code 1 if something does."
+)
 
 
-def add_parser(subparsers: Any) -> argparse.ArgumentParser:
-    """Add the subcommand's arguments.
-
-    Args:
-        subparsers: What `argparse.ArgumentParser.add_subparsers` gave.
-    """
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        "profile",
-        help="say what makes a loader slow, and what to write against it",
-        description=(
-            "Measure a loader, or a FastLoader over a dataset, and say what makes it slow. Exit "
-            "code 1 if something does."
-        ),
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the subcommand's arguments."""
     add_target(parser)
     parser.add_argument("--batch-size", type=count, metavar="N", default=1, help="of a dataset")
     parser.add_argument(
@@ -31,7 +25,6 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     )
     parser.add_argument("--plot", metavar="FILE.png", help="draw where the time goes")
     parser.add_argument("--quiet", action="store_true", help="show no progress bar")
-    return parser
 
 
 def run(arguments: argparse.Namespace) -> Report:

@@ -1,29 +1,22 @@
 """``fastloader tune``: the fastest settings for a dataset, found by measuring."""
 
 import argparse
-from typing import Any
 
 from fastloader.cli._numbers import bound, count, duration
 from fastloader.cli._report import Report
 from fastloader.cli._target import add_target, load_step, load_target
 
-__all__ = ["add_parser", "run"]
+__all__ = ["DESCRIPTION", "HELP", "add_arguments", "run"]
+
+HELP = "find the fastest settings for a dataset by measuring"
+DESCRIPTION = (
+    "Find the fastest settings for a dataset or loader by measuring, and store them for "
+    'FastLoader(..., settings="tuned").'
+)
 
 
-def add_parser(subparsers: Any) -> argparse.ArgumentParser:
-    """Add the subcommand's arguments.
-
-    Args:
-        subparsers: What `argparse.ArgumentParser.add_subparsers` gave.
-    """
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        "tune",
-        help="find the fastest settings for a dataset by measuring",
-        description=(
-            "Find the fastest settings for a dataset or loader by measuring, and store them for "
-            'FastLoader(..., settings="tuned").'
-        ),
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the subcommand's arguments."""
     add_target(parser)
     parser.add_argument(
         "--batch-size", type=count, metavar="N", help="of a dataset; 1 when left out"
@@ -41,7 +34,6 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     parser.add_argument("--cache-dir", metavar="FOLDER", help="where to store the result")
     parser.add_argument("--plot", metavar="FILE.png", help="draw what was measured")
     parser.add_argument("--quiet", action="store_true", help="show no progress bar")
-    return parser
 
 
 def run(arguments: argparse.Namespace) -> Report:
