@@ -30,9 +30,16 @@ def whether_compiled(request, monkeypatch):
         pytest.skip("was not compiled")
 
 
+where_compiled = pytest.mark.parametrize("whether_compiled", ["compiled"], indirect=True)
+
+
 def make_rows(dtype, num_rows=40):
     row_elements = 3 * PART_BYTES // 30 // dtype.itemsize
-    return torch.randint(0, 2, (num_rows, 2, row_elements // 2)).to(dtype)
+    return make_bits(num_rows, 2, row_elements // 2).to(dtype)
+
+
+def make_bits(*shape):
+    return torch.from_numpy(np.random.default_rng(1).integers(0, 2, shape, np.uint8))
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -85,7 +92,7 @@ def crew(num_threads, no_leaks):
 @pytest.mark.parametrize("num_bytes", [64, CREW_PART_BYTES // 8 + 24], ids=["small", "large"])
 def test_a_crew_gathers_the_rows_time_and_again(dtype, start, num_bytes, crew):
     row_elements = num_bytes // dtype.itemsize
-    flat = torch.randint(0, 2, (start + 40 * row_elements,)).to(dtype)
+    flat = make_bits(start + 40 * row_elements).to(dtype)
     source = flat[start:].view(40, row_elements)
     positions = np.random.default_rng(0).integers(0, 40, 37)
 
@@ -125,10 +132,8 @@ def test_rows_of_nothing_are_found(num_threads):
 
 
 @pytest.fixture
-def copies(monkeypatch, whether_compiled):
+def copies(monkeypatch):
     """What was copied by compiled code."""
-    if row_team() is None or _gather.row_team() is None:
-        pytest.skip("is not compiled")
     seen = []
     copy_rows = _gather.copy_rows
 
@@ -140,9 +145,10 @@ def copies(monkeypatch, whether_compiled):
     return seen
 
 
+@where_compiled
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_large_batches_of_large_rows_are_gathered_past_the_cache(dtype, crew, copies):
-    source = torch.randint(0, 2, (40, LEAST_GATHERED_ROW_BYTES + 64)).to(dtype)
+    source = make_bits(40, LEAST_GATHERED_ROW_BYTES + 64).to(dtype)
     positions = np.random.default_rng(0).integers(
         0, 40, LEAST_GATHERED_BYTES // LEAST_GATHERED_ROW_BYTES
     )
@@ -154,6 +160,7 @@ def test_large_batches_of_large_rows_are_gathered_past_the_cache(dtype, crew, co
     assert torch.equal(out.view(torch.uint8), source[positions].view(torch.uint8))
 
 
+@where_compiled
 @pytest.mark.parametrize(
     "change",
     [
