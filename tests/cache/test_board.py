@@ -11,12 +11,9 @@ import pytest
 
 from fastloader.cache._board import FillBoard
 from fastloader.shm import MemoryFile
+from tests.start_methods import START_METHODS
 
 EDGES = np.array([0, 3, 4, 10])
-START_METHODS = [
-    pytest.param(method, marks=[pytest.mark.slow] if method == "spawn" else [])
-    for method in multiprocessing.get_all_start_methods()
-]
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 import multiprocessing
 import os
-import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -100,8 +99,9 @@ def hold_file(path, connection):
 @pytest.mark.multiprocess
 def test_another_process_has_it_until_it_ends_however(tmp_path):
     path = tmp_path / "a.pixels"
-    here, there = multiprocessing.get_context("spawn").Pipe()
-    child = multiprocessing.get_context("spawn").Process(target=hold_file, args=(path, there))
+    context = multiprocessing.get_context("forkserver")
+    here, there = context.Pipe()
+    child = context.Process(target=hold_file, args=(path, there))
     child.start()
     assert here.poll(60)
 
@@ -174,31 +174,27 @@ def test_nothing_is_removed_where_nobody_can_know(tmp_path, monkeypatch):
     assert not remove_cache_files(find_cache_files(tmp_path), 0)
 
 
-REMOVE_AND_MAKE = """
-import sys
-from pathlib import Path
-from fastloader.cache import find_cache_files, remove_cache_files
-from fastloader.cache._disk_file import DISK_HEADER_BYTES, open_disk_file
-
-folder = Path(sys.argv[1])
-for _ in range(60):
-    remove_cache_files(find_cache_files(folder), 0)
-    with open_disk_file(folder / "a.pixels", "a", DISK_HEADER_BYTES + 8, lambda: None) as file:
-        held = folder / "a.pixels"
-        assert held.stat().st_ino == __import__("os").fstat(file.fileno()).st_ino
-        assert not remove_cache_files(find_cache_files(folder), 0)
-"""
+def remove_and_make(folder):
+    path = folder / "a.pixels"
+    for _ in range(60):
+        remove_cache_files(find_cache_files(folder), 0)
+        with open_file(path) as file:
+            assert path.stat().st_ino == os.fstat(file.fileno()).st_ino
+            assert not remove_cache_files(find_cache_files(folder), 0)
 
 
 @pytest.mark.multiprocess
 def test_what_a_process_was_given_stays_while_others_clear(tmp_path):
     """However turns fall: the file of locks is removed all the time, too."""
-    programs = [
-        subprocess.Popen([sys.executable, "-c", REMOVE_AND_MAKE, str(tmp_path)])
-        for _ in range(3)
-    ]
+    context = multiprocessing.get_context("forkserver")
+    processes = [context.Process(target=remove_and_make, args=(tmp_path,)) for _ in range(3)]
 
-    assert [program.wait(120) for program in programs] == [0, 0, 0]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(120)
+
+    assert [process.exitcode for process in processes] == [0, 0, 0]
 
 
 def test_who_waits_for_a_turn_while_the_file_of_locks_goes_waits_again(tmp_path):

@@ -327,7 +327,7 @@ def test_a_new_run_goes_on_where_a_killed_one_stopped(tmp_path):
 @pytest.mark.multiprocess
 @both
 def test_processes_that_inherited_nothing_share_the_work(kind, tmp_path):
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
     here, there = context.Pipe()
     process = context.Process(target=fill_slowly, args=(kind, tmp_path, there))
     cache, decoder = open_cache(kind, tmp_path), Decoder(0.02)

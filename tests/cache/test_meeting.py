@@ -113,7 +113,7 @@ def write_seven(tempdir):
 @pytest.mark.multiprocess
 def test_a_process_that_inherited_nothing_finds_it(tmp_path):
     with meet("a", create) as file:
-        process = multiprocessing.get_context("spawn").Process(
+        process = multiprocessing.get_context("forkserver").Process(
             target=write_seven, args=(str(tmp_path),)
         )
         process.start()

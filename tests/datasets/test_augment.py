@@ -1,6 +1,5 @@
 import copy
 import dataclasses
-import multiprocessing
 import pickle
 import random
 import threading
@@ -34,6 +33,7 @@ from fastloader.transforms import (
     RandomShift,
 )
 from fastloader.typing import BatchedDataset, LiveDataset
+from tests.start_methods import START_METHODS
 
 NUM_SAMPLES = 12
 
@@ -668,7 +668,7 @@ def test_only_a_stream_with_a_state_has_one():
 
 
 @pytest.mark.multiprocess
-@pytest.mark.parametrize("method", multiprocessing.get_all_start_methods())
+@pytest.mark.parametrize("method", START_METHODS)
 @pytest.mark.parametrize(
     "options", [PIPELINES["keyed"], PIPELINES["global"], PIPELINES["own generator"]],
     ids=["keyed", "global", "own generator"],

@@ -407,7 +407,7 @@ def test_the_shipped_cells_are_balanced_and_split_without_overlap():
 )
 def test_workers_of_every_kind_see_the_same_samples(path, start_method, preload):
     dataset = OMEArrowDataset(path, label_column="name", preload=preload)
-    loader = DataLoader(dataset, 3, num_workers=2, multiprocessing_context=start_method)
+    loader = DataLoader(dataset, 3, num_workers=1, multiprocessing_context=start_method)
 
     for actual, indices in zip(loader, ([0, 1, 2], [3, 4, 5], [6]), strict=True):
         assert_equal(dataset.get_batch(indices), actual)
@@ -430,14 +430,20 @@ def anonymous_bytes():
     return int(lines["Anonymous"].removesuffix("kB")) * 1024
 
 
+@pytest.fixture(scope="module")
+def large_path(tmp_path_factory):
+    """A file of 50 MB of pixels."""
+    images = [np.full((1, 1, 1, 256, 256), seed, np.uint16) for seed in range(384)]
+    values = [ome_arrow_value(image, encoding="bytes") for image in images]
+    path = tmp_path_factory.mktemp("large") / "a.parquet"
+    return write_images(path, values, encoding="bytes")
+
+
 @pytest.mark.multiprocess
 @pytest.mark.skipif(not SMAPS.exists(), reason="reads memory by its kind from Linux")
 @pytest.mark.parametrize("start_method", multiprocessing.get_all_start_methods())
-def test_workers_of_every_kind_share_one_copy_of_the_pixels(tmp_path, start_method):
-    images = [np.full((1, 1, 1, 256, 256), seed, np.uint16) for seed in range(384)]  # 50 MB
-    values = [ome_arrow_value(image, encoding="bytes") for image in images]
-    path = write_images(tmp_path / "a.parquet", values, encoding="bytes")
-    dataset = OMEArrowDataset(path)
+def test_workers_of_every_kind_share_one_copy_of_the_pixels(large_path, start_method):
+    dataset = OMEArrowDataset(large_path)
     expected = sum(float(dataset[i].sum()) for i in range(384))
     context = multiprocessing.get_context(start_method)
     queue = context.Queue()

@@ -31,12 +31,9 @@ from fastloader.shm import gives_huge_pages
 from fastloader.sources import ParquetSource
 from tests.image_files import write_ome_zarr, write_tiff
 from tests.ome_arrow_tables import image_array, ome_arrow_value, random_image, write_images
+from tests.start_methods import START_METHODS
 
 IMAGES = [random_image((1, 2, 1, 6, 5), seed=seed) for seed in range(9)]
-START_METHODS = [
-    pytest.param(method, marks=[pytest.mark.slow] if method == "spawn" else [])
-    for method in multiprocessing.get_all_start_methods()
-]
 EXPECTED = torch.stack([torch.from_numpy(i[0, :, 0].astype(np.float32)) for i in IMAGES])
 
 
@@ -510,7 +507,7 @@ def sum_of_rank(path, folder, connection):
 
 @pytest.mark.multiprocess
 def test_ranks_that_build_their_own_datasets_hold_one_copy(path, tmp_path):
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
     pipes = [context.Pipe() for _ in range(2)]
     ranks = [
         context.Process(target=sum_of_rank, args=(path, tmp_path, there)) for _, there in pipes

@@ -15,6 +15,7 @@ from torch.utils.data import IterableDataset, TensorDataset, default_collate
 from fastloader import FastLoader
 from fastloader.datasets import ChannelStatistics, DatasetWrapper, Standardize, standardize
 from fastloader.errors import SettingsError, StatisticsError
+from tests.start_methods import START_METHODS
 
 
 class Pair(NamedTuple):
@@ -223,7 +224,7 @@ def test_a_wrapper_pickles_and_wraps():
 
 
 @pytest.mark.multiprocess
-@pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
+@pytest.mark.parametrize("method", START_METHODS)
 def test_workers_change_nothing(method):
     images = torch.from_numpy(images_of(np.uint16))
     dataset = Standardize(Batched(images), ChannelStatistics.of_images(images))

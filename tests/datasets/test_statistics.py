@@ -614,7 +614,7 @@ def take_own_part(rank, folder, images):
 @pytest.mark.multiprocess
 def test_ranks_merge_to_the_whole(tmp_path):
     images = list(random_images((7, 2, 6, 7), np.uint16))
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
     ranks = [
         context.Process(target=take_own_part, args=(rank, str(tmp_path), images))
         for rank in range(2)

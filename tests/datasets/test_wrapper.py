@@ -1,5 +1,4 @@
 import copy
-import multiprocessing
 import pickle
 from functools import reduce
 
@@ -20,6 +19,7 @@ from torch.utils.data import (
 
 from fastloader.datasets import DatasetWrapper
 from fastloader.typing import BatchedDataset, LiveDataset
+from tests.start_methods import START_METHODS
 
 
 def image(index):
@@ -275,7 +275,7 @@ def test_a_subset_of_a_wrapper_reads_through_it():
 
 
 @pytest.mark.multiprocess
-@pytest.mark.parametrize("method", multiprocessing.get_all_start_methods())
+@pytest.mark.parametrize("method", START_METHODS)
 @pytest.mark.parametrize("base", [Listed, Stream])
 def test_workers_see_what_the_main_process_sees(base, method):
     dataset = Invert(base())

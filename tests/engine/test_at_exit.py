@@ -69,7 +69,7 @@ import os, sys
 from fastloader import FastLoader
 
 if __name__ == "__main__":
-    loader = FastLoader(list(range(40)), 4, num_workers=2, multiprocessing_context="{method}")
+    loader = FastLoader(list(range(40)), 4, num_workers=1, multiprocessing_context="{method}")
     list(loader)
     child = os.fork()
     if not child:

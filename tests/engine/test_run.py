@@ -171,7 +171,8 @@ def labels_of(batches):
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_workers_count_as_part_of_their_rank(open_pool, method):
     # A process group that was made without a launcher's variables leaves nothing to inherit.
-    pool = open_pool(RanksThere(), method=method, ranks=Ranks(3, 5, "process group"))
+    ranks = Ranks(3, 5, "process group")
+    pool = open_pool(RanksThere(), method=method, num_workers=1, ranks=ranks)
 
     [[ranks, world_sizes]] = batches_of(start(pool, in_fours(4)))
 
@@ -439,7 +440,7 @@ def test_a_killed_worker_is_reported_while_a_process_that_it_has_started_lives(
     open_pool, tmp_path, method
 ):
     pid_path = tmp_path / "pid"
-    run = start(open_pool(Survived(pid_path), method=method), in_fours(32))
+    run = start(open_pool(Survived(pid_path), method=method, num_workers=1), in_fours(32))
 
     with pytest.raises(WorkerDiedError, match=r"is killed by signal: Killed"):
         batches_of(run)

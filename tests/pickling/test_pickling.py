@@ -315,7 +315,7 @@ if __name__ == "__main__":
     offset = 1
     context = multiprocessing.get_context(sys.argv[-1])
     ours, theirs = context.Pipe()
-    from tests.pickling.test_pickling import answer
+    from tests.pickling.answering import answer
     process = context.Process(
         target=answer,
         args=(theirs, dumps_for_worker([Typed(), Guarded(), {4: lambda: offset}])),
@@ -326,11 +326,6 @@ if __name__ == "__main__":
     print(ours.recv())
     process.join()
 """
-
-
-def answer(connection, data):
-    typed, guarded, mapping = loads_from_parent(data)
-    connection.send([typed[4], guarded[4], mapping[4]()])
 
 
 @pytest.mark.multiprocess

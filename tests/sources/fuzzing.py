@@ -1,14 +1,11 @@
 """Read many damaged files in a child process, and tell what came of each.
 
-Run as ``python -m tests.sources.fuzzing KIND FIRST LAST``, where the kind "pages" is Parquet that
-is read by page whatever its size: prints a line for each seed, first the
-seed, then what came of it. A seed without an outcome is what ended the process.
+The kind "pages" is Parquet that is read by page whatever its size.
 """
 
+import multiprocessing
 import resource
 import shutil
-import subprocess
-import sys
 import tempfile
 import warnings
 from pathlib import Path
@@ -16,8 +13,7 @@ from pathlib import Path
 import numpy as np
 
 MEMORY_BYTES = 8 << 30  # of addresses, most of which the libraries reserve and never touch
-START_SECONDS = 120
-SECONDS_PER_FILE = 1.0  # on average; each takes some 10 ms
+SECONDS = 120  # for the start or for one file, which takes some 10 ms
 
 ALLOWED = {"same", "differs as told", "SourceError", "ImageDataError", "SettingsError"}
 """Outcomes that are right: pixels that a plain reader gives too, or an error that is documented."""
@@ -143,8 +139,8 @@ def _plain_reader_agrees(path, found):
     )
 
 
-def main(kind, first, last):
-    """Damage and read, one seed after the other."""
+def read_damaged(kind, first, last, connection):
+    """Damage and read, one seed after the other; send each before, and then what came of it."""
     warnings.simplefilter("ignore")
     if kind == "pages":
         from fastloader.sources import _parquet
@@ -154,8 +150,7 @@ def main(kind, first, last):
         originals = write_originals(Path(folder), kind)
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
         for seed in range(first, last):
-            sys.stdout.write(f"{seed} ")
-            sys.stdout.flush()
+            connection.send((seed, None))
             rng = np.random.default_rng(seed)
             original, images = originals[seed % len(originals)]
             # Names of their own: DuckDB gives whoever opens a path that is open what it has of it.
@@ -165,8 +160,7 @@ def main(kind, first, last):
             else:
                 shutil.copy(original, path)
             damage(path, rng)
-            sys.stdout.write(outcome_of(path, images).replace("\n", " ") + "\n")
-            sys.stdout.flush()
+            connection.send((seed, outcome_of(path, images)))
             if path.is_dir():
                 shutil.rmtree(path)
             else:
@@ -175,22 +169,33 @@ def main(kind, first, last):
 
 def run_in_children(kind, first, last):
     """Return the outcome of each seed; that of a process that died is how it ended."""
+    context = multiprocessing.get_context(
+        "forkserver"
+    )  # has imported torch, once for all kinds
     outcomes = {}
     while first < last:
-        command = [sys.executable, "-m", "tests.sources.fuzzing", kind, str(first), str(last)]
-        limit = START_SECONDS + SECONDS_PER_FILE * (last - first)
-        finished = subprocess.run(
-            command, capture_output=True, text=True, timeout=limit, check=False
-        )
-        for line in finished.stdout.splitlines():
-            seed, _, outcome = line.partition(" ")
-            ended = f"died ({finished.returncode}): {finished.stderr[-300:]!r}"
-            outcomes[int(seed)] = outcome or ended
-        if not finished.stdout:
-            raise RuntimeError(finished.stderr)
+        here, there = context.Pipe(duplex=False)
+        child = context.Process(target=read_damaged, args=(kind, first, last, there))
+        child.start()
+        there.close()
+        with here:
+            outcomes |= received(here, child)
+        child.join()
+        if first not in outcomes:
+            raise RuntimeError(f"nothing was read: the process ended with {child.exitcode}")
+        for seed, outcome in outcomes.items():
+            outcomes[seed] = outcome or f"died ({child.exitcode})"
         first = max(outcomes) + 1
     return outcomes
 
 
-if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
+def received(connection, child):
+    """Return what a child sends until it ends; one that takes too long is ended."""
+    outcomes = {}
+    try:
+        while connection.poll(SECONDS):
+            seed, outcomes[seed] = connection.recv()
+    except EOFError:
+        return outcomes
+    child.kill()
+    return outcomes

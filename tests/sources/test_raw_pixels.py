@@ -70,11 +70,10 @@ DTYPES = [
 ]
 
 
-@each_way
-@each_target
-@pytest.mark.parametrize("options", SEGMENTS.values(), ids=SEGMENTS)
-def test_strips_and_tiles_are_read(tmp_path, way, is_compiled, kind, options):
-    """Of every type, alone, as several pages, as samples side by side and in planes."""
+@pytest.fixture(scope="module", params=SEGMENTS.values(), ids=SEGMENTS)
+def segmented(request, tmp_path_factory):
+    """A folder of files of every type, as one and several pages, samples side by side and in planes."""
+    folder, options = tmp_path_factory.mktemp("segmented"), request.param
     pixels = []
     for number, dtype in enumerate(DTYPES):
         has_predictor = dtype not in {"int64", "float16", "float32", "float64"}
@@ -88,13 +87,20 @@ def test_strips_and_tiles_are_read(tmp_path, way, is_compiled, kind, options):
             if form > 1 and dtype not in {"uint8", "uint16"}:
                 continue
             image = random_pixels(shape, dtype, seed=number)
-            path = tmp_path / f"{len(pixels)}.tif"
+            path = folder / f"{len(pixels)}.tif"
             write_tiff(path, image, axes=axes, **{**options, **more, **predictor})
             pixels.append(tifffile.imread(path))
             np.testing.assert_array_equal(pixels[-1], image)
+    return folder, pixels
+
+
+@each_way
+@each_target
+def test_strips_and_tiles_are_read(segmented, way, is_compiled, kind):
+    folder, pixels = segmented
     interleaved = [np.moveaxis(one, -1, 1) if one.shape[-1] == 3 else one for one in pixels]
 
-    content = read_flat(TiffFolder(tmp_path), kind)
+    content = read_flat(TiffFolder(folder), kind)
 
     assert content == b"".join(np.ascontiguousarray(one).tobytes() for one in interleaved)
     assert bool(way) == is_compiled

@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import shutil
 
 import numcodecs
 import numpy as np
@@ -65,14 +66,20 @@ def write_stores(folder, form, options):
     return pixels
 
 
+@pytest.fixture(scope="module", params=STORES)
+def stores(request, tmp_path_factory):
+    """A folder of stores of one form, and the pixels in them."""
+    folder = tmp_path_factory.mktemp("stores")
+    return folder, write_stores(folder, request.param, STORES[request.param])
+
+
 @each_way
 @each_target
-@pytest.mark.parametrize("form", STORES)
 @pytest.mark.filterwarnings("ignore:.*Numcodecs codecs are not in the Zarr.*")
-def test_stores_of_all_kinds_are_read(tmp_path, way, is_compiled, kind, form):
-    pixels = write_stores(tmp_path, form, STORES[form])
+def test_stores_of_all_kinds_are_read(stores, way, is_compiled, kind):
+    folder, pixels = stores
 
-    content = read_flat(OmeZarrFolder(tmp_path), kind, num_threads=2)
+    content = read_flat(OmeZarrFolder(folder), kind, num_threads=2)
 
     assert content == b"".join(image.tobytes() for image in pixels)
     assert sum(num_read for _, num_read in way) == (len(pixels) if is_compiled else 0)
@@ -121,20 +128,29 @@ FORMS = {
 }
 
 
-@each_way
-@each_target
-@pytest.mark.parametrize("change", [cut, empty, lengthen, put_a_folder_there])
-@pytest.mark.parametrize("form", FORMS)
-def test_a_damaged_chunk_is_told_and_its_neighbours_are_read(tmp_path, way, kind, change, form):
-    version, options = FORMS[form]
+@pytest.fixture(scope="module", params=FORMS)
+def undamaged(request, tmp_path_factory):
+    """A folder of stores of one form, the images in them, the form and the name of a chunk."""
+    folder = tmp_path_factory.mktemp("undamaged")
+    version, options = FORMS[request.param]
     images = [random_pixels((1, 20, 20), seed=number) for number in range(3)]
     for number, image in enumerate(images):
         write_ome_zarr(
-            tmp_path / f"{number}.zarr", image, version=version, chunks=(1, 10, 10), **options
+            folder / f"{number}.zarr", image, version=version, chunks=(1, 10, 10), **options
         )
+    return folder, images, request.param, {"0.4": "0.0.0", "0.5": "c/0/0/0"}[version]
+
+
+@each_way
+@each_target
+@pytest.mark.parametrize("change", [cut, empty, lengthen, put_a_folder_there])
+def test_a_damaged_chunk_is_told_and_its_neighbours_are_read(
+    tmp_path, way, kind, change, undamaged
+):
+    folder, images, form, chunk = undamaged
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
     source = OmeZarrFolder(tmp_path)
-    names = {"0.4": ["0.0.0"], "0.5": ["c/0/0/0"]}[version]
-    change(tmp_path / "1.zarr" / "00" / names[0])
+    change(tmp_path / "1.zarr" / "00" / chunk)
     if form == "zlib" and change is lengthen:
         assert read_flat(source, kind) == b"".join(image.tobytes() for image in images)
         return

@@ -1,6 +1,7 @@
 """Tables of images are written bit by bit as they were, whole or not at all."""
 
 import dataclasses
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -463,14 +464,6 @@ def test_memory_does_not_grow_with_the_number_of_images(tmp_path, ending, side, 
     assert int(output) * 1024 < 60e6  # of 190 MB of pixels more, at least
 
 
-CONVERT_AGAIN = """
-import sys
-from fastloader import convert
-
-convert(sys.argv[1], sys.argv[2], rows_per_group=16)
-"""
-
-
 @pytest.mark.multiprocess
 @every_format
 def test_open_files_live_where_a_format_asks_for_batches_from_other_threads(tmp_path, ending):
@@ -480,9 +473,13 @@ def test_open_files_live_where_a_format_asks_for_batches_from_other_threads(tmp_
 
     # In a process of its own, which would end by a signal.
     target = tmp_path / f"b.{ending}"
-    command = [sys.executable, "-c", CONVERT_AGAIN, str(tmp_path / "a.arrow"), str(target)]
-    subprocess.run(command, check=True)
+    process = multiprocessing.get_context("forkserver").Process(
+        target=convert, args=(tmp_path / "a.arrow", target), kwargs={"rows_per_group": 16}
+    )
+    process.start()
+    process.join(60)
 
+    assert process.exitcode == 0
     assert_same(images, images_in(target))
 
 
