@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from fastloader.shm import _arena
 from fastloader.shm._arena import Arena, ArenaView
 
 
@@ -140,6 +141,24 @@ def test_small_slots_go_when_larger_ones_are_needed(arena):
     assert arena.num_slots == 1
 
 
+def test_slots_that_were_cut_and_never_lent_go_with_the_size(arena):
+    for _ in range(3):
+        arena.lend()  # the last one is cut from two
+
+    arena.require(3 * arena.slot_bytes)
+
+    assert arena.lend().place.size_bytes >= arena.slot_bytes
+
+
+def test_batches_of_slightly_uneven_size_settle_on_one_slot_size(arena):
+    arena.require(10_000_000)
+    settled = arena.slot_bytes
+
+    arena.require(10_500_000)
+
+    assert arena.slot_bytes == settled
+
+
 def test_trimming_gives_memory_back(arena):
     slots = [arena.lend() for _ in range(4)]
     for slot in slots:
@@ -204,3 +223,22 @@ def test_pages_of_a_slot_are_there_before_it_is_written(arena):
     num_faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
     assert num_faults < 200  # of 2,176 pages
+
+
+def test_pages_of_a_slot_are_asked_for_once(arena, monkeypatch):
+    asked = []
+
+    class Watched(_arena.mmap.mmap):
+        def madvise(self, option, *place):
+            asked.append(place)
+            super().madvise(option, *place)
+
+    monkeypatch.setattr(_arena.mmap, "mmap", Watched)
+    arena.require(10_000_000)
+    place = arena.lend().place
+    view = ArenaView(arena.file)
+
+    for _ in range(3):
+        view.slot(place)
+
+    assert asked == [(place.offset_bytes, place.size_bytes)]
