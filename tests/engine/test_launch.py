@@ -54,10 +54,10 @@ def test_the_plan_arrives_as_it_was(dataset):
     launch = pickled_launch(plan_of(dataset), None, stands_for_fork=False)
 
     with launch.load() as (plan, worker_init_fn):
-        np.testing.assert_array_equal(expected, np.asarray(plan.dataset.rows))
+        assert np.array_equal(expected, np.asarray(plan.dataset.rows))
         np.testing.assert_array_equal(dataset.numbers, plan.dataset.numbers)
     assert worker_init_fn is None
-    np.testing.assert_array_equal(expected, np.asarray(dataset.rows))
+    assert np.array_equal(expected, np.asarray(dataset.rows))
 
 
 @pytest.mark.skipif(not can_map_over(), reason="needs Linux")
