@@ -325,7 +325,8 @@ def test_the_class_can_be_subscripted():
         ({"batch_size": None, "drop_last": True}, SettingsError, "batch_size=None"),
         ({"batch_size": 0}, SettingsError, "batch_size should be a positive integer"),
         ({"drop_last": None}, SettingsError, "drop_last should be a boolean"),
-        ({"no_such_option": 1}, TypeError, "no_such_option"),
+        ({"no_such_option": 1}, TypeError, "^FastLoader.*'no_such_option'.$"),
+        ({"batchsize": 4}, TypeError, "^FastLoader.*'batchsize'. Did you mean 'batch_size'"),
         ({"num_workers": 1.5}, SettingsError, "num_workers should be a whole number"),
         ({"num_workers": None}, SettingsError, "num_workers"),
         ({"prefetch_factor": "2", "num_workers": 1}, SettingsError, "prefetch_factor"),
@@ -358,6 +359,32 @@ def test_the_class_can_be_subscripted():
 def test_options_that_cannot_work_are_refused(options, error, words):
     with pytest.raises(error, match=words):
         FastLoader(Squares(), **options)
+
+
+def test_a_device_that_torch_does_not_know_is_refused_where_it_is_named():
+    loader = FastLoader(Squares())
+
+    with pytest.raises(SettingsError, match=r"device should be one that torch knows.*'cude'"):
+        loader.to("cude")
+    assert loader.device is None
+
+
+class GivenAtOnce(Squares):
+    """Reads the samples of a batch in one call."""
+
+    def __init__(self, kind):
+        super().__init__()
+        self.kind = kind
+
+    def __getitems__(self, indices):
+        return self.kind([index**2 for index in indices])
+
+
+@pytest.mark.parametrize("kind", [list, tuple, np.array])
+def test_samples_that_are_read_in_one_call_may_be_given_as_any_sequence(kind):
+    batches = list(FastLoader(GivenAtOnce(kind), 4, num_workers=0))
+
+    assert [batch.tolist() for batch in batches] == [[0, 1, 4, 9], [16, 25, 36, 49], [64, 81]]
 
 
 @pytest.mark.parametrize(
@@ -1132,6 +1159,7 @@ class Reused:
     """Gives the same indices, changed, for each batch."""
 
     def __init__(self, kind):
+        super().__init__()
         self.kind = kind
 
     def __iter__(self):

@@ -28,6 +28,7 @@ from fastloader.settings._given import (
     as_count,
     as_size,
     check_callables,
+    check_known,
     check_seconds,
     check_seed,
     check_words,
@@ -163,6 +164,7 @@ class FastLoader(ChosenLoader[T_co], ResumableLoader[T_co]):
         settings: LoaderSettings | Literal["tuned"] | Auto = "auto",
         **later: Never,
     ) -> None:
+        check_known(later, _signature.parameters)
         batch_size = as_size(batch_size)
         seed = as_count("seed", seed)
         check_seed(seed, generator)
@@ -292,7 +294,11 @@ class FastLoader(ChosenLoader[T_co], ResumableLoader[T_co]):
 
         Returns:
             This loader.
+
+        Raises:
+            SettingsError: If torch knows no device of that name.
         """
+        device_name(device)
         self.device = device
         return self
 

@@ -53,9 +53,10 @@ def test_the_plan_arrives_as_it_was(dataset):
     expected = np.asarray(dataset.rows).copy()
     launch = pickled_launch(plan_of(dataset), None, stands_for_fork=False)
 
-    with launch.load() as (plan, worker_init_fn):
-        assert np.array_equal(expected, np.asarray(plan.dataset.rows))
-        np.testing.assert_array_equal(dataset.numbers, plan.dataset.numbers)
+    plan, worker_init_fn = launch.load()
+
+    assert np.array_equal(expected, np.asarray(plan.dataset.rows))
+    np.testing.assert_array_equal(dataset.numbers, plan.dataset.numbers)
     assert worker_init_fn is None
     assert np.array_equal(expected, np.asarray(dataset.rows))
 
@@ -73,12 +74,12 @@ def test_what_is_changed_on_either_side_stays_there(dataset):
     before = int(dataset.rows[5, 7])
     dataset.rows[5, 7] = before ^ 1
 
-    with launch.load() as (plan, _):
-        assert plan.dataset.rows[5, 7] == before
-        plan.dataset.rows[9, 9] = before ^ 3
-        assert dataset.rows[9, 9] != before ^ 3
-    with launch.load() as (plan, _):  # of another worker
-        assert plan.dataset.rows[9, 9] != before ^ 3
+    plan, _ = launch.load()
+    assert plan.dataset.rows[5, 7] == before
+    plan.dataset.rows[9, 9] = before ^ 3
+    assert dataset.rows[9, 9] != before ^ 3
+    plan_of_another_worker, _ = launch.load()
+    assert plan_of_another_worker.dataset.rows[9, 9] != before ^ 3
 
 
 @pytest.mark.multiprocess

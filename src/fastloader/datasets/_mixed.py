@@ -1,7 +1,7 @@
 """Several map-style datasets as one, that know which pass over each of them is being read."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from functools import lru_cache
 from typing import Any, NamedTuple, Self, cast
 
@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 from torch.utils.data import Dataset, IterableDataset, default_collate
 
-from fastloader._notes import add_note
+from fastloader._notes import add_note, user_block
 from fastloader.datasets._batched import as_batched, as_positions
 from fastloader.datasets._merge import UnlikeBatchesError, merge_batches
 from fastloader.datasets._pass_gate import PassGate
@@ -179,7 +179,7 @@ class MixedDataset(Dataset[Any]):
             runs.append(_Run(source, pass_number - 1, positions, where))
         return runs
 
-    @contextmanager
+    @user_block
     def _reading(self, run: "_Run") -> Iterator[None]:
         is_pass = run.number >= 0
         scope = current_draw_scope()

@@ -2,9 +2,9 @@
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
+from fastloader._notes import user_block
 from fastloader.inspection._live import knows, tell
 
 __all__ = ["PassGate"]
@@ -38,7 +38,7 @@ class PassGate:
             self._latest = None
             tell(self._source, "set_epoch", epoch)
 
-    @contextmanager
+    @user_block
     def entered(self, number: int) -> Iterator[None]:
         """Let the block read the source in a pass."""
         if not self._knows:

@@ -4,7 +4,6 @@ import os
 import random
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import takewhile
@@ -14,6 +13,7 @@ import numpy as np
 import torch
 from torch.utils.data import default_collate
 
+from fastloader._notes import user_block
 from fastloader.errors import ShapeError
 from fastloader.randomness._keyed import Draws
 from fastloader.randomness._seeding import seed_global_generators
@@ -59,7 +59,7 @@ def call_keyed(function: Any, image: Any, draws: Draws, *, global_rng: bool) -> 
             return function(image)
 
 
-@contextmanager
+@user_block
 def _seeded_generator_beside(image: Any, seed: int) -> Iterator[None]:
     """Seed torch's generator of the accelerator where an image lies, if it does, and put it back after.
 
@@ -80,7 +80,7 @@ def _seeded_generator_beside(image: Any, seed: int) -> Iterator[None]:
         module.set_rng_state(state, image.device)
 
 
-@contextmanager
+@user_block
 def seeded_global_generators(seed: int) -> Iterator[None]:
     """Seed the global generators of Python, NumPy and torch (CPU), and put them back after.
 

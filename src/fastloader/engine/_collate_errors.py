@@ -39,9 +39,9 @@ def find_lost_keys(samples: Sequence[Sample], indices: Sequence[Any]) -> str | N
         indices: Index of each sample in the dataset.
 
     Returns:
-        A sentence, or None where all keys are kept.
+        A sentence, or None where all keys are kept, and where samples are given as no list.
     """
-    first = samples[0]
+    first = samples[0] if isinstance(samples, list | tuple) and samples else None
     if type(first) in _LEAVES:
         return None
     if type(first) is tuple:  # as most are; to ask for an abstract class takes longer

@@ -136,7 +136,7 @@ class Fetcher(ABC):
     def _collate(self, samples: Sequence[Sample], indices: Sequence[Any]) -> Batch:
         if not self._explains:
             return self._call_collate(samples)
-        if samples and not self._has_warned:
+        if not self._has_warned:
             lost = find_lost_keys(samples, indices)
             if lost is not None:
                 self._has_warned = True  # once in an epoch is enough

@@ -72,21 +72,21 @@ class Launch:
         """
         return None if self.direct is None else OwnedGenerators(self.direct[0].drawing_parts)
 
-    @contextmanager
-    def load(self) -> Iterator[tuple[FetchPlan, WorkerInit | None]]:
-        """Give plan and worker_init_fn, in the worker."""
+    def load(self) -> tuple[FetchPlan, WorkerInit | None]:
+        """Return plan and worker_init_fn, in the worker."""
         if self.direct is not None or self.file is None:
             assert self.direct is not None  # noqa: S101 - one of the two is set
-            yield self.direct
-            return
+            return self.direct
         mapping = memoryview(self.file.map(private=True))
         parts = [mapping[place] for place in self.places]
         if self.state is not None:
             self.state.restore()
         with providing_memory_files(self.memory_files):
-            loaded = loads_from_parent(parts[0], buffers=parts[1:], inherited=self.inherited)
+            loaded: tuple[FetchPlan, WorkerInit | None] = loads_from_parent(
+                parts[0], buffers=parts[1:], inherited=self.inherited
+            )
         restore_variables(self.variables)
-        yield loaded
+        return loaded
 
 
 def inherited_launch(plan: FetchPlan, worker_init_fn: WorkerInit | None) -> Launch:

@@ -124,9 +124,9 @@ def _start_worker(setup: WorkerSetup, launch: Launch, send: "_Sender") -> "_Work
         SystemExit: If the dataset or worker_init_fn raises it: it ends the worker.
     """
     try:
-        with launch.load() as (plan, worker_init_fn):
-            worker = _Worker(setup, plan, send)
-            worker.initialise(worker_init_fn)
+        plan, worker_init_fn = launch.load()
+        worker = _Worker(setup, plan, send)
+        worker.initialise(worker_init_fn)
     except SystemExit:
         raise  # ends the worker, as it asks for
     except BaseException as error:  # noqa: BLE001 - raised in the consumer

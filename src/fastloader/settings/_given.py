@@ -1,13 +1,16 @@
 """What the caller wrote and the environment says, in the form that settings are chosen from."""
 
+import inspect
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from multiprocessing.context import BaseContext
 from operator import index
 from typing import Any
 
 import numpy as np
 import torch
+from torch.utils.data import DataLoader
 
 from fastloader.errors import SettingsError
 from fastloader.machine._environment import PROCESS_ENVIRONMENT
@@ -21,6 +24,7 @@ __all__ = [
     "check_callable",
     "check_callables",
     "check_given",
+    "check_known",
     "check_seconds",
     "check_seed",
     "check_words",
@@ -92,6 +96,28 @@ def check_callables(**values: object) -> None:
     for name, value in values.items():
         if value is not None:
             check_callable(name, value)
+
+
+def check_known(names: Iterable[str], options: Iterable[str]) -> None:
+    """Refuse options that no loader has: torch's own would name itself for them.
+
+    Args:
+        names: Of options that are none of `FastLoader`.
+        options: Those of `FastLoader`, one of which may be meant.
+
+    Raises:
+        TypeError: If torch's loader has one of the names neither.
+    """
+    for name in names:
+        of_torch = inspect.signature(DataLoader.__init__).parameters
+        takes_any = any(option.kind is option.VAR_KEYWORD for option in of_torch.values())
+        if takes_any or name in of_torch:
+            continue
+        meant = get_close_matches(name, options, 1)
+        raise TypeError(
+            f"FastLoader.__init__() got an unexpected keyword argument {name!r}."
+            + (f" Did you mean {meant[0]!r}?" if meant else "")
+        )
 
 
 def check_seconds(name: str, value: object) -> None:
