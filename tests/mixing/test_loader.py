@@ -438,6 +438,8 @@ def test_sources_without_names_are_refused_with_what_to_write(kind, sources):
         kind(sources)
 
 
-def test_an_epoch_before_the_first_is_refused():
-    with pytest.raises(SettingsError, match="0 or more"):
-        MixedLoader(_datasets()).set_epoch(-1)
+@pytest.mark.parametrize(("epoch", "words"), [(-1, "0 or more"), (1.5, "a whole number")])
+def test_an_epoch_that_cannot_be_is_refused(epoch, words):
+    for loader in (MixedLoader(_datasets()), FastLoader(range(4))):
+        with pytest.raises(SettingsError, match=words):
+            loader.set_epoch(epoch)

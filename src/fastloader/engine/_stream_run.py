@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from fastloader.engine._inprocess import InProcessRun
 from fastloader.engine._run import PoolRun
 from fastloader.sampling._drawn import Drawn
+from fastloader.streams._on_demand import OnDemand
 from fastloader.streams._queue_state import QueueState
 from fastloader.typing import Batch
 
@@ -21,7 +22,7 @@ SENDING_SECONDS = 2e-4  # about what it takes to get a batch from another proces
 LEAST_GAIN = 1.1
 
 
-class StreamRun:
+class StreamRun(OnDemand):
     """Batches of a stream that can be read anew with the same result.
 
     Small samples are made quicker than a worker sends them, and what it costs to make them is known
@@ -64,12 +65,7 @@ class StreamRun:
 
     def next_if_ready(self) -> list[Batch]:
         """Return the next batch in a list, or an empty list if that would mean to wait."""
-        if self._run is not self._here:
-            return self._run.next_if_ready()
-        try:
-            return [next(self)]
-        except StopIteration:
-            return []
+        return super().next_if_ready() if self._run is self._here else self._run.next_if_ready()
 
     def queue(self) -> QueueState:
         """Return what is under way; safe in any thread."""

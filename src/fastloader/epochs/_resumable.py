@@ -1,14 +1,14 @@
 """A DataLoader that knows its epochs and can go on from the middle of one."""
 
 from collections.abc import Callable, Mapping
-from operator import index
 from typing import Any, TypeVar, cast
 
 from torch.utils.data import DataLoader
 
 from fastloader._torch_internals import reads_otherwise
 from fastloader.epochs._epochs import Epochs
-from fastloader.errors import ResumeError, SettingsError
+from fastloader.errors import ResumeError
+from fastloader.settings._given import as_epoch
 from fastloader.settings._traits import is_data_pipe
 
 __all__ = ["ResumableLoader"]
@@ -39,13 +39,7 @@ class ResumableLoader(DataLoader[T_co]):
         Raises:
             SettingsError: If `epoch` is negative or no whole number.
         """
-        try:
-            epoch = index(epoch)
-        except TypeError:
-            raise SettingsError(f"epoch should be a whole number, but got {epoch!r}.") from None
-        if epoch < 0:
-            raise SettingsError(f"epoch must be 0 or more, but got {epoch}.")
-        self._epochs.set_epoch(self, epoch)
+        self._epochs.set_epoch(self, as_epoch(epoch))
 
     def state_dict(self) -> dict[str, Any]:
         """Return where the consumer of the latest pass is, to go on from there later.

@@ -18,6 +18,7 @@ from fastloader.mixing._samples_mix import SamplesMix
 from fastloader.mixing._sizes import Unit, read_sizes
 from fastloader.mixing._sources import are_all_datasets, are_all_map_style, make_loaders
 from fastloader.sampling._given_order import Distributed, is_accelerate_active
+from fastloader.settings._given import as_epoch
 from fastloader.stats import LoaderStats
 
 __all__ = ["MixedLoader"]
@@ -235,11 +236,9 @@ class MixedLoader:
             epoch: Number of the epoch, from 0.
 
         Raises:
-            SettingsError: If `epoch` is negative.
+            SettingsError: If `epoch` is negative or no whole number.
         """
-        if epoch < 0:
-            raise SettingsError(f"epoch must be 0 or more, but got {epoch}.")
-        self._mix.set_epoch(epoch)
+        self._mix.set_epoch(as_epoch(epoch))
 
     def __len__(self) -> int:
         """Return the number of batches of the next epoch.

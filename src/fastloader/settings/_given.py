@@ -20,6 +20,7 @@ from fastloader.settings._settings import Auto, LoaderSettings
 
 __all__ = [
     "as_count",
+    "as_epoch",
     "as_size",
     "check_callable",
     "check_callables",
@@ -70,6 +71,21 @@ def as_count(name: str, value: Any) -> Any:
         raise SettingsError(
             f"{name} should be a whole number (an integer value), but got {name}={value!r}."
         ) from None
+
+
+def as_epoch(epoch: Any) -> int:
+    """Return the number of an epoch as an int.
+
+    Raises:
+        SettingsError: If it is negative or no whole number.
+    """
+    try:
+        number = index(epoch)
+    except TypeError:
+        raise SettingsError(f"epoch should be a whole number, but got {epoch!r}.") from None
+    if number < 0:
+        raise SettingsError(f"epoch must be 0 or more, but got {number}.")
+    return number
 
 
 def as_size(value: Any) -> Any:
