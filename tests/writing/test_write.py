@@ -547,6 +547,21 @@ def test_duckdb_compresses_if_it_is_asked_to(tmp_path):
     assert "fastloader_row" not in read_table(written.path).column_names
 
 
+def test_lance_compresses_pixels_if_it_is_asked_to(tmp_path):
+    pytest.importorskip("lance")
+    images = [random_image((3, 50, 70), seed=seed) & 3 for seed in range(8)]
+    num_bytes = {}
+
+    for codec in ("auto", None, "zstd"):
+        path = write_images(images, tmp_path / f"{codec}.lance", compression=codec).path
+        num_bytes[codec] = sum(file.stat().st_size for file in path.rglob("*.lance"))
+        dataset = OMEArrowDataset(path, dtype=None)
+        assert_same(images, [dataset[row].numpy() for row in range(8)])
+
+    pixel_bytes = sum(one.nbytes for one in images)
+    assert num_bytes["auto"] == num_bytes[None] >= pixel_bytes > 2 * num_bytes["zstd"]
+
+
 def test_a_column_cannot_have_the_name_of_the_key_of_duckdb_files(tmp_path):
     pytest.importorskip("duckdb")
 

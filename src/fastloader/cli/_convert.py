@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--compression",
         choices=("auto", "zstd", "lz4", "none"),
         default="auto",
-        help="default: auto, zstd in Parquet and Arrow files, none in DuckDB files",
+        help="default: auto, zstd in Parquet and Arrow files, none in Lance and DuckDB",
     )
     parser.add_argument(
         "--rows-per-group",

@@ -74,14 +74,16 @@ def _write_ipc(
 def _write_lance(
     path: Path, schema: pa.Schema, batches: Batches, compression: str | None
 ) -> None:
-    del compression  # Lance chooses
     # The first it refuses itself; columns with the second it writes, but cannot read.
     if odd := [name for name in schema.names if set(name) & set(".`")]:
         raise SettingsError(
             f"Lance has no columns with a dot or backtick in their names: rename {odd}."
         )
     lance = import_extra("lance", "lance", "Writing Lance")
-    with _made_apart(schema, batches) as reader:
+    # Lance compresses bytes of this size by zstd where nobody says otherwise.
+    note = {"lance-encoding:compression": compression or "none"}
+    noted = pa.schema([_with_note(field, "pixel_bytes", note) for field in schema])
+    with _made_apart(noted, batches) as reader:
         lance.write_dataset(reader, str(path))
 
 
@@ -100,6 +102,24 @@ def _write_vortex(
     io = import_extra("vortex.io", "vortex", "Writing Vortex")
     with _made_apart(schema, batches) as reader:
         io.write(reader, str(path))
+
+
+def _with_note(field: pa.Field, name: str, note: Mapping[str, str]) -> pa.Field:
+    """Return a field with metadata at those of a name among it and the fields of its structs.
+
+    Args:
+        field: Of any type.
+        name: Of the fields that get the metadata.
+        note: Metadata.
+    """
+    kind = field.type
+    if field.name == name:
+        return field.with_metadata(note)
+    if pa.types.is_struct(kind):
+        return field.with_type(pa.struct([_with_note(one, name, note) for one in kind]))
+    if pa.types.is_list(kind):
+        return field.with_type(pa.list_(_with_note(kind.value_field, name, note)))
+    return field
 
 
 @contextmanager
@@ -157,7 +177,7 @@ def _format(
 TABLE_FORMATS: Mapping[str, TableFormat] = {
     "parquet": _format("parquet", _write_parquet, ("zstd", "lz4", None)),
     "arrow": _format("arrow", _write_ipc, ("zstd", "lz4", None), gives_rows_singly=False),
-    "lance": _format("lance", _write_lance),
+    "lance": _format("lance", _write_lance, (None, "zstd")),
     "duckdb": _format("duckdb", _write_duckdb, (None, "zstd")),
     "vortex": _format("vortex", _write_vortex),
 }

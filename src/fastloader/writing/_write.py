@@ -77,8 +77,9 @@ def convert(
         source_format: What `source` is (`fastloader.sources.FORMATS`); found when left out.
         source_options: Options of the source's format.
         format: What to write; by the ending of `destination` when left out.
-        compression: ``"auto"`` is zstd in Parquet and Arrow files, and none in DuckDB files, of
-            which a row would else take 2048 to be decompressed; Lance and Vortex choose.
+        compression: ``"auto"`` is zstd in Parquet and Arrow files, and none in Lance tables, which are
+            read in half of the time so, and DuckDB files, of which a row would else take 2048 to be
+            decompressed; Vortex chooses.
         rows_per_group: Images that are stored, and later read, together; 16 to 64 when left
             out, by their size; of compressed Arrow files as many as make 4 MiB, since a row there
             takes all before it to be decompressed.
@@ -139,8 +140,9 @@ def write_images(
         channel_names: Names of the channels of all images.
         columns: Further columns, a value for each image.
         format: What to write; by the ending of `destination` when left out.
-        compression: ``"auto"`` is zstd in Parquet and Arrow files, and none in DuckDB files, of
-            which a row would else take 2048 to be decompressed; Lance and Vortex choose.
+        compression: ``"auto"`` is zstd in Parquet and Arrow files, and none in Lance tables, which are
+            read in half of the time so, and DuckDB files, of which a row would else take 2048 to be
+            decompressed; Vortex chooses.
         rows_per_group: Images that are stored, and later read, together; 16 to 64 when left
             out, by their size; of compressed Arrow files as many as make 4 MiB, since a row there
             takes all before it to be decompressed.
