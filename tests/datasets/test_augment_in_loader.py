@@ -97,14 +97,15 @@ def test_a_shard_has_the_samples_of_the_whole():
         assert torch.equal(image, whole[int(index)])
 
 
-# Every start method and both ways to keep workers; spawned ones take seconds to start.
+# Every start method and both ways to keep workers; spawned ones take seconds to start, and
+# go on with a run below.
 WORKERS = {
     "one": {"num_workers": 1, "persistent_workers": True},
     "two, fresh each epoch": {"num_workers": 2, "persistent_workers": False},
     "four": {"num_workers": 4, "persistent_workers": True},
 }
 METHODS = [
-    (method, name)
+    pytest.param(method, name, marks=[pytest.mark.slow] if method == "spawn" else [])
     for method in multiprocessing.get_all_start_methods()
     for name in (WORKERS if method == "fork" else ["one"])
 ]
