@@ -5,7 +5,7 @@ import gc
 import pytest
 
 from fastloader.errors import SourceError
-from fastloader.sources import open_source
+from fastloader.sources import _duckdb, _duckdb_key, open_source
 from fastloader.sources._duckdb import DuckDBTable
 from fastloader.sources._duckdb_file import DuckDBFile
 from fastloader.writing import convert
@@ -124,6 +124,39 @@ def test_single_rows_of_a_table_with_a_key_are_fetched_by_it(tmp_path, monkeypat
     assert_same([images[1], images[3], images[17]], found)
     plan = DuckDBFile(path).rows(f"explain analyze {queries[-1]}")[0][1]
     assert "Index Scan" in plan
+
+
+def test_all_rows_of_a_table_with_a_key_are_fetched_one_by_one_where_they_are_large(
+    tmp_path, monkeypatch
+):
+    path, images = write_keyed(tmp_path, "id")
+    monkeypatch.setattr(_duckdb_key, "_MAX_DECODED_BYTES", path.stat().st_size - 1)
+    monkeypatch.setattr(_duckdb, "_ROWS_PER_CONNECTION", 7)
+    connections, connect = [], DuckDBFile._open
+    monkeypatch.setattr(
+        DuckDBFile, "_open", lambda self: (connections.append(self), connect(self))[1]
+    )
+
+    found, queries = read_noting_queries(monkeypatch, path, list(range(18)))
+
+    assert_same(images, found)
+    keys = [key for key in range(100, 60, -2) if key not in {94, 92}]
+    assert [f'"id" = {key}' for key in keys] == [
+        one.split("where ")[1] for one in queries[-18:]
+    ]
+    assert len(connections) == 4  # one that found the table, and one for each seven rows
+
+
+def test_all_rows_of_a_table_with_a_key_are_a_stream_where_they_are_small(
+    tmp_path, monkeypatch
+):
+    path, images = write_keyed(tmp_path, "id")
+    monkeypatch.setattr(_duckdb_key, "_MAX_DECODED_BYTES", path.stat().st_size)
+
+    found, queries = read_noting_queries(monkeypatch, path, list(range(18)))
+
+    assert_same(images, found)
+    assert not any('"id" = ' in query for query in queries)
 
 
 def test_many_rows_of_a_table_with_a_key_are_decoded_together(tmp_path, monkeypatch):

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from fastloader.errors import SettingsError, SourceError
+from fastloader.sources._arrow_buffers import has_structs
 from fastloader.sources._duckdb_file import DuckDBFile, quoted_name, quoted_text
 from fastloader.sources._duckdb_key import ROW_COLUMN, RowKey, find_key
 from fastloader.sources._interleaved import RGB
@@ -34,6 +35,8 @@ _KEPT_BATCHES = 10
 """Of a table that can be kept as a whole."""
 _MAX_GAP = 4
 """Times the rows asked for, up to which those before them are not far: other workers have them."""
+_ROWS_PER_CONNECTION = 32
+"""Fetched one by one: for as long as it is connected DuckDB keeps what it has read of the file."""
 _KNOWN_TEXT_BYTES = 8
 """Of texts, as far as statistics have them."""
 
@@ -144,7 +147,11 @@ class DuckDBTable:
             for field in fields
         )
         if self._has_row_ids:
-            yield from self._read_table(wanted, rows, batch_rows)
+            struct = self.schema.field(column).type
+            if rows is None and any(has_structs(struct.field(one).type) for one in fields):
+                yield from self._read_all(wanted, batch_rows)
+            else:
+                yield from self._read_table(wanted, rows, batch_rows)
             return
         first = 0
         for batch in self._batches(f"select {wanted} from {self._from}", batch_rows):
@@ -210,6 +217,17 @@ class DuckDBTable:
                 yield from kept
         alone = np.concatenate([rows[:0], *left])
         yield from self._read_where("rowid", self._row_ids, wanted, alone, batch_rows)
+
+    def _read_all(self, wanted: str, batch_rows: int) -> Iterator[NumberedBatch]:
+        """Yield all rows of a table with their chunks or planes."""
+        key = self._key
+        if key is None or not key.is_leaner(os.path.getsize(self.file_path)):  # noqa: PTH202 - a text
+            yield from self._numbered(wanted, "true", batch_rows)
+            return
+        for row, value in enumerate(key.values.tolist()):
+            if row % _ROWS_PER_CONNECTION == 0:
+                self._file.close()
+            yield from self._numbered(wanted, f"{key.column} = {value}", batch_rows)
 
     def _read_where(
         self,

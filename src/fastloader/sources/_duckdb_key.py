@@ -19,6 +19,8 @@ _VECTOR_ROWS = 2048
 """That DuckDB decodes to give one of them, unless a key finds it."""
 _FETCH_COST = 4
 """Rows that are decoded in the time in which one is fetched: of lists, of bytes two."""
+_MAX_DECODED_BYTES = 256 << 20
+"""To be decoded at once, which takes up to four times as much memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,17 @@ class RowKey:
         """
         num_vectors = len(np.unique(ids // _VECTOR_ROWS))
         return len(ids) * _FETCH_COST <= min(num_vectors * _VECTOR_ROWS, len(self.values))
+
+    def is_leaner(self, stored_bytes: int) -> bool:
+        """Return whether to fetch all rows one by one is worth the memory that it saves.
+
+        It takes up to twice the time.
+
+        Args:
+            stored_bytes: Of the table, about.
+        """
+        num_rows = max(1, len(self.values))
+        return stored_bytes / num_rows * min(_VECTOR_ROWS, num_rows) > _MAX_DECODED_BYTES
 
 
 def find_key(file: DuckDBFile, table: str) -> RowKey | None:
