@@ -928,6 +928,35 @@ def test_who_asks_for_workers_in_a_daemonic_process_is_told_what_to_do():
     process.join()
 
 
+class LockedByForks(Squares):
+    """Holds a lock of multiprocessing for forked processes alone."""
+
+    def __init__(self):
+        super().__init__()
+        self.lock = multiprocessing.get_context("fork").Lock()
+
+
+@pytest.mark.multiprocess
+def test_a_lock_of_another_start_method_is_told_with_what_to_do():
+    with pytest.raises(RuntimeError) as caught:
+        list(FastLoader(LockedByForks(), num_workers=1, multiprocessing_context="spawn"))
+
+    assert "multiprocessing_context='fork'" in caught.value.__notes__[0]
+
+
+@pytest.mark.multiprocess
+def test_workers_that_cannot_start_in_a_folder_that_was_removed_are_told_with_what_to_do(
+    tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    tmp_path.rmdir()
+
+    with pytest.raises(FileNotFoundError) as caught:
+        list(FastLoader(Squares(), num_workers=1, multiprocessing_context="spawn"))
+
+    assert "os.chdir" in caught.value.__notes__[0]
+
+
 @pytest.mark.multiprocess
 @pytest.mark.parametrize("num_workers", [0, 1])
 def test_a_function_that_reads_a_loader_may_be_compiled(num_workers):

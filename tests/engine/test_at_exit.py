@@ -129,3 +129,47 @@ if not sibling:
 print(multiprocessing.active_children()[0].pid, sibling, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs signals of pipes")
+@pytest.mark.parametrize("method", ["fork", pytest.param("forkserver", marks=pytest.mark.slow)])
+def test_workers_end_with_a_killed_process_in_the_middle_of_a_sample(tmp_path, method):
+    script = tmp_path / "script.py"
+    script.write_text(BUSY_SCRIPT)
+
+    done = subprocess.run(
+        [sys.executable, script, method],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+
+    assert done.returncode == -signal.SIGTERM, done.stderr
+    workers = [
+        psutil.Process(int(pid)) for pid in done.stdout.split() if psutil.pid_exists(int(pid))
+    ]
+    _, alive = psutil.wait_procs(workers, timeout=30)
+    assert not alive
+
+
+BUSY_SCRIPT = """
+import multiprocessing, os, signal, sys, time
+from fastloader import FastLoader
+
+class Slow:
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        if index > 1:
+            time.sleep(300)
+        return index
+
+if __name__ == "__main__":
+    loader = FastLoader(Slow(), 1, num_workers=2, multiprocessing_context=sys.argv[1])
+    iterator = iter(loader)
+    next(iterator), next(iterator)
+    print(*[process.pid for process in multiprocessing.active_children()], flush=True)
+    os.kill(os.getpid(), signal.SIGTERM)
+"""

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from multiprocessing import process
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fastloader.engine._frames import FrameSender, FrameSplitter
@@ -57,12 +58,14 @@ class Member:
         """Can be read from when the process has ended."""
         task_reader, task_writer = options.context.Pipe(duplex=False)
         reply_reader, reply_writer = options.context.Pipe(duplex=False)
+        lifeline_reader, lifeline_writer = options.context.Pipe(duplex=False)
         self._stacks = MemoryFile.create(1)
         left_alone = tuple(n for n in _GROUP_SIGNALS if callable(signal.getsignal(n)))
         self.is_deaf = signal.SIGTERM in left_alone
         """Whether only a kill ends it while it is busy."""
         self.descriptors = _take_descriptors(task_writer, reply_reader)
         """To write tasks to, and to read replies from."""
+        [self._lifeline] = _take_descriptors(lifeline_writer)
         setup = WorkerSetup(
             worker_id=number,
             num_workers=options.num_workers,
@@ -70,6 +73,7 @@ class Member:
             base_seed=options.base_seed,
             tasks=task_reader,
             replies=reply_writer,
+            lifeline=lifeline_reader,
             arena=arena,
             stacks=self._stacks,
             # The set itself: what is in it may be closed before the fork, by a garbage collection.
@@ -94,6 +98,7 @@ class Member:
         finally:
             task_reader.close()
             reply_writer.close()
+            lifeline_reader.close()
         if (sentinel := open_sentinel(self.process.pid)) is None:
             self.sentinel = self.process.sentinel
         else:
@@ -135,7 +140,7 @@ class Member:
         if self.sentinel >= 0:  # else it was interrupted at its start, and may live
             # Multiprocessing keeps it where SIGCHLD is ignored, as nobody can wait for it then.
             self.disown()
-        for descriptor in (*self.descriptors, self.sentinel):
+        for descriptor in (*self.descriptors, self._lifeline, self.sentinel):
             if descriptor in _consumer_descriptors:
                 _consumer_descriptors.discard(descriptor)
                 os.close(descriptor)
@@ -164,6 +169,25 @@ def _note_remedy(error: BaseException) -> None:
             "The path of the folder for temporary files is too long for the socket of the fork "
             "server: set the environment variable TMPDIR to a shorter one."
         )
+    elif "SemLock created in a fork context" in str(error):
+        error.add_note(
+            "The dataset, collate_fn or worker_init_fn holds a lock, a queue or a shared value of "
+            "multiprocessing that was made for forked processes: make it with "
+            "multiprocessing.get_context('spawn'), or set multiprocessing_context='fork'."
+        )
+    elif isinstance(error, FileNotFoundError) and not _has_current_folder():
+        error.add_note(
+            "The current folder was removed, which a worker would start in: change to another one "
+            "with os.chdir, or set multiprocessing_context='fork'."
+        )
+
+
+def _has_current_folder() -> bool:
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def end_processes(staying: Sequence[Member], members: Sequence[Member], seconds: float) -> None:

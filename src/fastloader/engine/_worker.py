@@ -50,7 +50,7 @@ from fastloader.errors import SharedMemoryError, UnpicklableError
 from fastloader.inspection._live import load_live_state, tell
 from fastloader.machine._file_limit import note_file_limit
 from fastloader.machine._freed_memory import keep_all_freed_memory
-from fastloader.machine._process_end import open_sentinel
+from fastloader.machine._process_end import end_with_writer, open_sentinel
 from fastloader.machine._ranks import Ranks, adopt_ranks
 from fastloader.pickling._unpicklable import find_unpicklable
 from fastloader.randomness._seeding import (
@@ -81,6 +81,8 @@ class WorkerSetup:
     """To read from."""
     replies: Connection
     """To write to."""
+    lifeline: Connection
+    """To end with: the consumer holds its other end, and writes nothing to it."""
     arena: MemoryFile
     stacks: MemoryFile
     """Where the worker writes its stack when it is asked with a signal."""
@@ -137,6 +139,7 @@ def _start_worker(setup: WorkerSetup, launch: Launch, send: "_Sender") -> "_Work
 
 
 def _prepare_process(setup: WorkerSetup) -> None:
+    end_with_writer(setup.lifeline.fileno())
     # Ctrl-C reaches the whole group: the consumer decides what becomes of its workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
