@@ -128,6 +128,18 @@ def test_granted_cpus_obey_affinity_and_quota(system, files, num_cpus):
         ),
         (
             {
+                **VERSION_2,
+                "sys/fs/cgroup/user/job/memory.max": f"{30 * GB}\n",
+                "sys/fs/cgroup/user/job/memory.high": f"{9 * GB}\n",
+                "sys/fs/cgroup/user/job/memory.current": f"{2 * GB}\n",
+                "sys/fs/cgroup/user/memory.max": "max\n",
+                "sys/fs/cgroup/user/memory.high": f"{12 * GB}\n",
+                "sys/fs/cgroup/user/memory.current": f"{6 * GB}\n",
+            },
+            6 * GB,
+        ),
+        (
+            {
                 **VERSION_1,
                 "sys/fs/cgroup/memory/job/memory.limit_in_bytes": f"{2 * GB}\n",
                 "sys/fs/cgroup/memory/job/memory.usage_in_bytes": f"{3 * GB}\n",
@@ -135,7 +147,13 @@ def test_granted_cpus_obey_affinity_and_quota(system, files, num_cpus):
             0,
         ),
     ],
-    ids=["no groups", "v2 limit", "v2 unlimited", "v1 over its limit"],
+    ids=[
+        "no groups",
+        "v2 limit",
+        "v2 unlimited",
+        "v2 slowed down, nested",
+        "v1 over its limit",
+    ],
 )
 def test_available_memory_obeys_the_groups_limit(system, files, available):
     assert read_machine(system(files), {}).available_bytes == available

@@ -82,6 +82,7 @@ def _memory_limits(root: str, _process: int) -> tuple[_Limit, ...]:
     for folder in _folders(root, "memory"):
         for limit_name, usage_name, cache_name in (
             ("memory.max", "memory.current", "inactive_file"),
+            ("memory.high", "memory.current", "inactive_file"),  # past it all is slowed down
             ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
         ):
             text = read_text(f"{folder}/{limit_name}").strip()
