@@ -248,6 +248,18 @@ def test_scratch_memory_is_used_again_and_not_that_of_the_loader():
     assert pool.num_made == 1
 
 
+def test_a_size_that_smaller_batches_borrow_from_is_kept():
+    pool = BufferPool()
+    fill(pool, 1)
+    pool.trim()
+    pool((SHAPE[0] * 3 // 4, *SHAPE[1:]), torch.float32)  # as an epoch's last batch
+
+    pool.trim()
+
+    assert pool.num_made == 1
+    assert pool.idle_bytes == _size_class(NUM_BYTES)
+
+
 def test_a_pool_that_trims_itself_gives_back_what_is_no_longer_asked_for():
     pool = BufferPool(requests_between_trims=4)
     fill(pool, 1)
