@@ -515,6 +515,11 @@ def test_an_index_that_failed_once_and_could_then_be_read_is_named_with_a_misfit
     assert "shape (7,) at index 7 but (8,) at index 8" in caught.value.__notes__[0]
 
 
+@pytest.mark.parametrize("on_error", ["raise", "skip"])
+def test_what_becomes_of_no_samples_is_for_the_collate_function_to_say(on_error):
+    assert fetcher_of(range(3), list, on_error).fetch([]) == []
+
+
 def test_a_sample_that_is_skipped_leaves_no_gap(watched):
     def make(image, number):
         if number == 1:
