@@ -9,7 +9,7 @@ import torch
 from torch.utils.data import BatchSampler, SequentialSampler
 
 from fastloader.sampling._compact import IndexArray, compact_sampler
-from fastloader.sampling._drawn import DrawnBatches
+from fastloader.sampling._drawn import DrawnBatches, Stretch
 from fastloader.sampling._uploaded import (
     UploadedIndices,
     UploadedOrder,
@@ -143,3 +143,14 @@ def test_an_uploaded_order_is_the_order(unpinned, options, most):
         drawn.indices.on_device().tolist() == list(drawn.indices) == list(drawn.indices.array)
         for drawn in found
     )
+
+
+@pytest.mark.parametrize("num_samples", [1, 3, 4, 10, 12])
+def test_a_stretch_tells_of_its_batches_what_they_tell_themselves(num_samples):
+    stretch = Stretch(7, IndexArray(np.arange(num_samples)), 4)
+
+    batches = [drawn.indices.array for drawn in stretch]
+
+    assert stretch.lengths().tolist() == [len(batch) for batch in batches]
+    assert [row.tolist() for row in stretch.rows()] == [batch.tolist() for batch in batches]
+    assert list(stretch.numbers) == [drawn.number for drawn in stretch]
