@@ -85,6 +85,8 @@ class Device:
 class Source:
     """Batches of one number each, those of them that are still held counted."""
 
+    is_on_demand = False
+
     def __init__(self, count, error_at=None):
         self.numbers = iter(range(count))
         self.error_at = error_at
@@ -202,6 +204,25 @@ def test_a_batch_that_cannot_be_copied_is_lost_and_the_rest_comes_after_it(devic
 
     assert raised.value.reason is error
     assert (seen, rest) == ([0, 1], [3, 4, 5])
+
+
+def test_one_batch_is_read_ahead_of_a_source_that_makes_them_on_demand(device):
+    class Counting(Source):
+        is_on_demand = True
+        num_made = 0
+
+        def __next__(self):
+            batch = super().__next__()
+            self.num_made += 1
+            return batch
+
+    source = Counting(5)
+    stream = copied_to(source, CPU)
+
+    made = [source.num_made for _ in numbers_of(stream)]
+    stream.close()
+
+    assert made == [2, 3, 4, 5, 5]
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), torch.OutOfMemoryError("none left")])

@@ -15,6 +15,8 @@ pytestmark = pytest.mark.usefixtures("no_leaks")
 class Source:
     """Gives tensors of one number each."""
 
+    is_on_demand = False
+
     def __init__(self, count):
         self.numbers = deque(range(count))
         self.is_closed = False
@@ -59,6 +61,23 @@ def test_batches_come_in_order_from_one_other_thread(pinned_by):
     assert len(pinned_by) == 1
     assert threading.get_ident() not in pinned_by
     assert source.is_closed
+
+
+def test_what_is_made_on_demand_is_pinned_at_once_and_nothing_is_made_ahead(pinned_by):
+    source = Source(4)
+    source.is_on_demand = True
+    stream = PinnedStream(source)
+
+    left = []
+    while source.numbers:
+        assert next(stream).item() == 3 - len(source.numbers)
+        left.append(len(source.numbers))
+    with pytest.raises(StopIteration):
+        next(stream)
+    stream.close()
+
+    assert left == [3, 2, 1, 0]
+    assert pinned_by == {threading.get_ident()}
 
 
 def test_the_garbage_collector_may_close_it_in_its_own_thread(pinned_by, monkeypatch):

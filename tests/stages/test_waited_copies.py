@@ -17,6 +17,8 @@ APPLES = torch.device("mps:0")
 
 
 class Source:
+    is_on_demand = False
+
     def __init__(self, batches):
         self.batches = list(batches)
         self.is_closed = False

@@ -91,3 +91,19 @@ def test_torch_leaves_cores_to_the_loop_in_that_thread_alone(keeper, say_num_thr
 
     assert (within, count()) == (6, before)
     standby.give_back()
+
+
+def test_threads_that_help_the_consumer_are_kept_too_and_leave_it_no_core(
+    keeper, say_num_threads
+):
+    say_num_threads(8)
+    helping = keeper.lend(is_ahead=False)
+    helping.give_back()
+
+    ahead, again = keeper.lend(), keeper.lend(is_ahead=False)
+
+    assert again is helping
+    assert ahead is not helping
+    assert (helping.crew.num_threads, ahead.crew.num_threads) == (7, 5)
+    ahead.give_back()
+    again.give_back()

@@ -46,8 +46,8 @@ class AheadRun:
         budget_bytes: Of memory for batches that nobody has got: one is ahead where two do not fit.
     """
 
-    is_growing = False
-    """Whether there will be more makers soon."""
+    is_growing = is_on_demand = False
+    """Whether there will be more makers soon, or batches are made by the call that asks for them."""
 
     def __init__(
         self,

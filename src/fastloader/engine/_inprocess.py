@@ -56,7 +56,7 @@ class BatchMaker:
         skipped: Takes the samples that were left out.
         habits: What earlier epochs have shown of the dataset's draws.
         crew: Lent to datasets that make whole batches.
-        ends_crew: Whether `close` ends its threads.
+        on_close: Called when no more batches will be made.
         point: Where an iterable dataset goes on.
         remind: Tells the dataset which epoch it is, before each batch, if it wants to know.
         is_inert: Whether all code that runs for a batch is known to draw nothing, and to ask nobody for
@@ -75,7 +75,7 @@ class BatchMaker:
         skipped: list[SkippedSample],
         habits: DrawingHabits | None = None,
         crew: Crew | None = None,
-        ends_crew: bool = True,
+        on_close: Callable[[], None] | None = None,
         point: StreamPoint | None = None,
         remind: Callable[[], None] | None = None,
         is_inert: bool = False,
@@ -86,7 +86,7 @@ class BatchMaker:
         self._habits = habits
         self._skipped = skipped
         self._crew = crew
-        self._ends_crew = ends_crew
+        self._on_close = on_close
         self._point = point
         self._remind = remind
         self.is_inert = is_inert or (
@@ -123,9 +123,10 @@ class BatchMaker:
         return self._fetcher.stream_point(number)
 
     def close(self) -> None:
-        """End the crew's threads, if that is asked for."""
-        if self._crew is not None and self._ends_crew:
-            self._crew.close()
+        """Make no more batches; harmless when repeated."""
+        on_close, self._on_close = self._on_close, None
+        if on_close is not None:
+            on_close()
 
     def _fetch(self, indices: Any, number: int) -> Batch:
         if self._fetcher is None:

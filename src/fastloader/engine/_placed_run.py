@@ -29,6 +29,11 @@ class Run(Protocol):
         """Whether there is nobody who makes batches: this process is a child that was forked since."""
         ...
 
+    @property
+    def is_on_demand(self) -> bool:
+        """Whether batches are made by the call that asks for them."""
+        ...
+
     def __next__(self) -> Batch:
         """Return the next batch; StopIteration at the end."""
         ...
@@ -125,6 +130,11 @@ class PlacedRun:
         if ready:
             self._note(began)
         return ready
+
+    @property
+    def is_on_demand(self) -> bool:
+        """Whether batches are made by the call that asks for them."""
+        return self._run.is_on_demand
 
     def queue(self) -> QueueState:
         """Return what is under way; safe in any thread."""

@@ -98,8 +98,9 @@ class PoolRun:
             self._handle(self._pool.wait(0))
         return self._open_next()
 
-    is_lost = False
-    """Whether there is nobody who makes batches. A forked child is told so by the pool."""
+    is_lost = is_on_demand = False
+    """Whether there is nobody who makes batches, of which a forked child is told by the pool, or they are made by
+    the call that asks for them."""
 
     @property
     def order(self) -> Iterator[Drawn]:

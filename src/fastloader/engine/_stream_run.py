@@ -67,6 +67,11 @@ class StreamRun(OnDemand):
         """Return the next batch in a list, or an empty list if that would mean to wait."""
         return super().next_if_ready() if self._run is self._here else self._run.next_if_ready()
 
+    @property
+    def is_on_demand(self) -> bool:
+        """Whether batches are made by the call that asks for them."""
+        return self._run is self._here
+
     def queue(self) -> QueueState:
         """Return what is under way; safe in any thread."""
         return self._run.queue()

@@ -57,6 +57,9 @@ class ThreadRun:
         options: How batches are handed out.
     """
 
+    is_on_demand = False
+    """Whether batches are made by the call that asks for them."""
+
     def __init__(
         self, setup: ThreadSetup, order: Iterator[Drawn], options: ThreadOptions
     ) -> None:

@@ -53,10 +53,9 @@ from fastloader.sampling._drawn import Drawn
 from fastloader.sampling._foretelling import may_be_drawn_early
 from fastloader.sampling._permutations import PermutationsAhead
 from fastloader.settings._choice import Choice
-from fastloader.stages import BatchStream, CopySeconds
+from fastloader.stages import BatchStream, CopySeconds, HostStream
 from fastloader.tensors._buffers import BufferPool
 from fastloader.tensors._huge_pages import HugePages
-from fastloader.threads._crew import Crew
 from fastloader.threads._held_interrupts import held_interrupts
 from fastloader.threads._standby import Standby, StandbyKeeper
 from fastloader.typing import BatchedDataset
@@ -334,7 +333,7 @@ class EpochOpener:
         epoch: Opening,
         workers: PassWorkers,
         counters: RunCounters,
-        run: BatchStream,
+        run: HostStream,
         seconds: CopySeconds | None,
     ) -> LoaderIterator:
         return epoch.iterator(
@@ -348,17 +347,19 @@ class EpochOpener:
     def _maker(self, epoch: Opening, standby: Standby | None, *, is_inert: bool) -> BatchMaker:
         """Return what makes batches in this process."""
         begun = epoch.begun
-        crew = None
-        if epoch.plan.batched is not None:  # no other dataset is lent one
-            crew = Crew(torch.get_num_threads() - 1) if standby is None else standby.crew
+        on_close = None
+        if standby is None and epoch.plan.batched is not None:
+            self._end_with(epoch.loader)
+            standby = self._standby.lend(is_ahead=False)
+            on_close = standby.give_back
         return BatchMaker(
             epoch.plan,
             allocator(epoch.loader, epoch.device, self._buffers),
             read_scope=lambda: DrawScope(begun.order.start.base_seed, begun.epoch),
             skipped=self._skipped,
             habits=self._habits,
-            crew=crew,
-            ends_crew=standby is None,
+            crew=None if standby is None else standby.crew,
+            on_close=on_close,
             point=begun.stream_points.get(0),
             remind=begun.remind,
             is_inert=is_inert,

@@ -15,6 +15,7 @@ from fastloader.sampling._drawn import DrawnBatches
 from fastloader.stages import (
     BatchStream,
     CopySeconds,
+    HostStream,
     PinnedStream,
     copied_ahead,
     copied_ahead_and_cut,
@@ -136,7 +137,7 @@ def made_here(
 
 
 def staged(
-    stream: BatchStream,
+    stream: HostStream,
     loader: Any,
     device: torch.device | None,
     seconds: CopySeconds | None,

@@ -13,7 +13,7 @@ from fastloader.stages._device import (
 from fastloader.stages._locked_pages import lock_pages
 from fastloader.stages._pinned import PinnedStream
 from fastloader.stages._resident import ResidentStream
-from fastloader.stages._stream import BatchStream, LostBatchError
+from fastloader.stages._stream import BatchStream, HostStream, LostBatchError
 from fastloader.stages._tree import map_tensors, move_tensors
 from fastloader.stages._waited_copies import has_streams
 
@@ -22,6 +22,7 @@ __all__ = [
     "BatchStream",
     "CopySeconds",
     "CutStream",
+    "HostStream",
     "LostBatchError",
     "PinnedStream",
     "ResidentStream",

@@ -10,7 +10,7 @@ import torch
 from fastloader.direct import HostRows
 from fastloader.stages._ahead import AheadStream
 from fastloader.stages._cut import CutStream
-from fastloader.stages._stream import BatchStream, LostBatchError
+from fastloader.stages._stream import BatchStream, HostStream, LostBatchError
 from fastloader.stages._tree import map_tensors, move_tensors
 from fastloader.stages._waited_copies import WaitedCopies, has_streams
 from fastloader.streams._queue_state import QueueState
@@ -36,6 +36,9 @@ CopySeconds: TypeAlias = deque[float]
 """How long copies took, in their order; emptied by whoever sums them up."""
 
 AHEAD = 2
+AHEAD_ON_DEMAND = 1
+"""Of a source that makes each while the consumer waits, who would else wait long for the first one."""
+
 MOST_UNDER_WAY = 6
 """Copies that may be queued at once. A training loop that runs ahead of its device would else
 ask for slot after slot, each of which has to be made and locked while copies wait."""
@@ -84,7 +87,7 @@ class CopyStream:
     Args:
         source: Of batches in host memory; page-locked, or the copies are slow.
         device: An accelerator, with its index.
-        num_ahead: Copies that are queued before they are asked for, of batches that are there.
+        count_ahead: Returns how many copies are queued before they are asked for, of batches that are there.
         seconds: Takes how long each copy took on the device, by its events; None leaves them
             untimed.
         make_less: Of a source of `Merged` batches, which are halved where the device has no memory
@@ -95,7 +98,7 @@ class CopyStream:
         self,
         source: BatchStream,
         device: torch.device,
-        num_ahead: int,
+        count_ahead: Callable[[], int] = lambda: 0,
         seconds: CopySeconds | None = None,
         make_less: Callable[[], object] | None = None,
     ) -> None:
@@ -103,7 +106,7 @@ class CopyStream:
         self._make_less = make_less
         self._seconds = seconds
         self._device = device
-        self._num_ahead = num_ahead
+        self._count_ahead = count_ahead
         self._module = torch.get_device_module(device)
         self._stream = side_stream(self._module, device)
         self._ahead: deque[Copy | Exception] = deque()
@@ -121,17 +124,18 @@ class CopyStream:
             StopIteration: At the end.
             LostBatchError: If the batch cannot be copied, by an error of its own ``to`` for instance.
         """
-        self._fill(self._num_ahead)
+        num_ahead = self._count_ahead()
+        self._fill(num_ahead)
         if not self._ahead:
             if not self._in_hand:
                 self._in_hand.append(next(self._source))
             self._ahead.append(self._copy_in_hand())
-        self._fill(self._num_ahead + 1 if self._num_ahead else 0)
+        self._fill(num_ahead + 1 if num_ahead else 0)
         return self._take()
 
     def next_if_ready(self) -> list[Copy]:
         """Return the next copy in a list if it has been queued."""
-        self._fill(self._num_ahead)
+        self._fill(self._count_ahead())
         return [self._take()] if self._ahead else []
 
     def queue(self) -> QueueState:
@@ -289,7 +293,7 @@ class ArrivalStream:
 
 
 def copied_to(
-    source: BatchStream, device: torch.device, seconds: CopySeconds | None = None
+    source: HostStream, device: torch.device, seconds: CopySeconds | None = None
 ) -> BatchStream:
     """Return the batches of a stream on a device, where copies are queued by the consumer.
 
@@ -302,7 +306,11 @@ def copied_to(
     """
     if not has_streams(device):
         return WaitedCopies(source, device)
-    return ArrivalStream(CopyStream(source, device, AHEAD, seconds), device)
+
+    def count_ahead() -> int:
+        return AHEAD_ON_DEMAND if source.is_on_demand else AHEAD
+
+    return ArrivalStream(CopyStream(source, device, count_ahead, seconds), device)
 
 
 def copied_ahead(
@@ -326,7 +334,7 @@ def copied_ahead(
     """
     if not has_streams(device):
         return AheadStream(WaitedCopies(source, device), depth, standby)
-    copies = CopyStream(source, device, 0, seconds)
+    copies = CopyStream(source, device, seconds=seconds)
     ahead = AheadStream(copies, depth, standby)
     return ArrivalStream(ahead, device, ahead.begin)
 
@@ -351,7 +359,7 @@ def copied_ahead_and_cut(
     """
     if not has_streams(device):
         return CutStream(AheadStream(WaitedCopies(source, device), depth, standby))
-    copies = CopyStream(source, device, 0, seconds, make_less)
+    copies = CopyStream(source, device, seconds=seconds, make_less=make_less)
     ahead = AheadStream(copies, depth, standby)
     return CutStream(ArrivalStream(ahead, device, ahead.begin), ahead.go_on)
 

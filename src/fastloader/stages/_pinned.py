@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from fastloader.direct import uncaptured
-from fastloader.stages._stream import BatchStream, LostBatchError
+from fastloader.stages._stream import HostStream, LostBatchError
 from fastloader.stages._tree import map_tensors
 from fastloader.streams._queue_state import QueueState
 from fastloader.threads._waiting import wait_for
@@ -22,14 +22,15 @@ AHEAD = 2
 class PinnedStream:
     """A stream whose batches lie in torch's page-locked memory.
 
-    A thread does the copying, into blocks of torch's own cache: torch itself keeps such a block
+    A thread copies what is ready, into blocks of torch's own cache: torch itself keeps such a block
     until copies from it to a device are over. Memory that we had locked ourselves would not
-    be: a batch dropped while its copy is under way would be overwritten.
+    be: a batch dropped while its copy is under way would be overwritten. What the consumer has to wait
+    for anyway is copied at once.
 
     **Threads:** one, which does nothing but copy; it ends with `close`.
     """
 
-    def __init__(self, source: BatchStream) -> None:
+    def __init__(self, source: HostStream) -> None:
         self._source = source
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="fastloader-pin")
         self._ident: int | None = None
@@ -45,7 +46,7 @@ class PinnedStream:
         """
         self._fill(AHEAD)
         if not self._waiting:
-            self._waiting.append(self._executor.submit(self._pin, next(self._source)))
+            return _pinned(next(self._source))
         wait_for(self._waiting[0])  # what interrupts this loses no batch
         self._fill(AHEAD + 1)
         return self._waiting.popleft().result()
@@ -77,7 +78,7 @@ class PinnedStream:
     def _fill(self, count: int) -> None:
         """Have batches that are there pinned, until there are so many."""
         try:
-            while len(self._waiting) < count:
+            while len(self._waiting) < count and not self._source.is_on_demand:
                 if not (ready := self._source.next_if_ready()):
                     return
                 self._waiting.append(self._executor.submit(self._pin, ready.pop()))
@@ -89,12 +90,15 @@ class PinnedStream:
     def _pin(self, batch: Batch) -> Batch:
         self._ident = threading.get_ident()
         torch.accelerator.set_device_index(self._device)  # of this thread
-        try:
-            # The loop may be capturing a graph meanwhile.
-            with uncaptured():
-                return map_tensors(batch, torch.Tensor.pin_memory, _pin_by_itself)
-        except Exception as error:
-            raise LostBatchError(error) from error
+        return _pinned(batch)
+
+
+def _pinned(batch: Batch) -> Batch:
+    try:
+        with uncaptured():  # the loop may be capturing a graph meanwhile
+            return map_tensors(batch, torch.Tensor.pin_memory, _pin_by_itself)
+    except Exception as error:
+        raise LostBatchError(error) from error
 
 
 def _pin_by_itself(part: Any) -> Any:

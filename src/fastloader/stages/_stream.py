@@ -5,7 +5,7 @@ from typing import Protocol
 from fastloader.streams._queue_state import QueueState
 from fastloader.typing import Batch
 
-__all__ = ["BatchStream", "LostBatchError"]
+__all__ = ["BatchStream", "HostStream", "LostBatchError"]
 
 
 class LostBatchError(Exception):
@@ -37,4 +37,13 @@ class BatchStream(Protocol):
 
     def close(self) -> None:
         """Cancel what is under way; harmless when repeated."""
+        ...
+
+
+class HostStream(BatchStream, Protocol):
+    """Batches as they were made, in host memory."""
+
+    @property
+    def is_on_demand(self) -> bool:
+        """Whether they are made by the call that asks for them: the next one is always ready."""
         ...

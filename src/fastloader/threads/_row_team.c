@@ -50,7 +50,10 @@ enum {
     NAP_NS = 50000,
     CROWDED_NS = 400000, /* More than one who was just woken takes. */
     SPINS_A_LOOK = 32, /* at the clock */
-    NUM_ALONE = 64,    /* Small jobs, after one in which somebody's core was taken. */
+    /* Small jobs, after one in which somebody's core was taken: twice as many each time, unless at least as many in a
+       row were done together in between. */
+    FEWEST_ALONE = 8,
+    MOST_ALONE = 64,
 };
 
 static inline int64_t now_ns(void) {
@@ -162,6 +165,7 @@ typedef struct {
     Helper *helpers;
     int64_t last_end_ns;
     int num_alone; /* small jobs that are yet to be done without help */
+    int num_last_alone, num_together; /* since then */
     long num_preempted;
     Job job;
     size_t num_portions;
@@ -248,6 +252,13 @@ static void copy_alone(Job *job) {
     end_copying(job);
 }
 
+static void do_some_alone(Team *team) {
+    int num_last = team->num_last_alone;
+    int num_next = team->num_together < num_last ? 2 * num_last : FEWEST_ALONE;
+    team->num_alone = team->num_last_alone = num_next < MOST_ALONE ? num_next : MOST_ALONE;
+    team->num_together = 0;
+}
+
 /* Returns whether more helpers would have been called than there are. */
 static int copy_together(Team *team, Job *job, int num_wanted) {
     int64_t start_ns = now_ns();
@@ -255,7 +266,7 @@ static int copy_together(Team *team, Job *job, int num_wanted) {
     int is_large = job->num_rows * job->row_bytes >= WORTH_A_CALL;
     int num_present = atomic_load(&team->num_present);
     if (!is_large && (!is_frequent || team->num_alone)) num_wanted = 0;
-    if (!is_large && team->num_alone) team->num_alone--;
+    if (!is_large && team->num_alone && !--team->num_alone) team->num_preempted = count_preempted();
     int num_called = num_wanted < num_present ? num_wanted : num_present;
     atomic_store_explicit(&team->is_frequent, is_frequent, memory_order_relaxed);
     if (!num_wanted) {
@@ -269,7 +280,10 @@ static int copy_together(Team *team, Job *job, int num_wanted) {
         help(team);
         int is_crowded = wait_for_others(team);
         long num_preempted = count_preempted();
-        if (is_crowded || num_preempted != team->num_preempted) team->num_alone = NUM_ALONE;
+        if (is_crowded || num_preempted != team->num_preempted)
+            do_some_alone(team);
+        else
+            team->num_together++;
         team->num_preempted = num_preempted;
     }
     team->last_end_ns = now_ns();

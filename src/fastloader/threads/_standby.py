@@ -1,7 +1,9 @@
-"""Threads that make batches ahead of the consumer, kept from one pass to the next."""
+"""Threads that make batches, or help to, kept from one pass to the next."""
 
 import os
 import threading
+from collections import deque
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import torch
@@ -13,21 +15,34 @@ __all__ = ["Standby", "StandbyKeeper"]
 
 
 class Standby:
-    """One thread, and a crew that helps it; they start when they first have something to do."""
+    """One thread, and a crew that helps it or the consumer; they start when they first have something to do.
 
-    def __init__(self, keeper: "StandbyKeeper") -> None:
+    Args:
+        keeper: Takes them back.
+        is_ahead: Whether the thread is to make batches while the consumer computes, to whom it leaves cores.
+    """
+
+    def __init__(self, keeper: "StandbyKeeper", *, is_ahead: bool = True) -> None:
         self._keeper = keeper
+        self._pid = os.getpid()
+        self.is_ahead = is_ahead
         self.num_threads = torch.get_num_threads()
         """That torch had when they were made."""
         # Torch's threads wait for each other: with one on the core of the training loop, or of
         # whoever waits for copies, a gather takes up to thirty times as long.
-        most = max(1, self.num_threads - max(1, self.num_threads // 4))
+        num_left = max(1, self.num_threads // 4) if is_ahead else 0
+        most = max(1, self.num_threads - num_left)
         self._most = most
         self._ident: int | None = None
         self.executor = ThreadPoolExecutor(1, "fastloader-ahead", initializer=self._begin)
         """The thread."""
         self.crew = Crew(most - 1)
-        """To be used in that thread."""
+        """To be used in that thread, or by the consumer where it leaves them no core."""
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether the threads are in this process, and as many as torch has now."""
+        return self._pid == os.getpid() and self.num_threads == torch.get_num_threads()
 
     def is_here(self) -> bool:
         """Tell whether the caller is one of these threads.
@@ -61,35 +76,41 @@ class StandbyKeeper:
     """
 
     def __init__(self) -> None:
-        self._idle: list[Standby] = []
-        self._pid = os.getpid()
+        # Without a lock: the garbage collector may give threads back in the midst of all this.
+        self._idle: dict[bool, deque[Standby]] = {False: deque(), True: deque()}
         self._is_closed = False
-        self._lock = threading.Lock()
 
-    def lend(self) -> Standby:
-        """Return threads that nobody else uses until they are given back."""
-        with self._lock:
-            if os.getpid() != self._pid:
-                self._idle, self._pid = [], os.getpid()
-            while self._idle:
-                standby = self._idle.pop()
-                if standby.num_threads == torch.get_num_threads():
-                    return standby
-                standby.end()
-        return Standby(self)
+    def lend(self, *, is_ahead: bool = True) -> Standby:
+        """Return threads that nobody else uses until they are given back.
+
+        Args:
+            is_ahead: As in `Standby`.
+        """
+        for standby in _emptied(self._idle[is_ahead]):
+            if standby.is_usable:
+                return standby
+            standby.end()
+        return Standby(self, is_ahead=is_ahead)
 
     def take_back(self, standby: Standby) -> None:
         """Keep threads for the next pass, or end them if there will be none."""
-        with self._lock:
-            if not self._is_closed and os.getpid() == self._pid:
-                self._idle.append(standby)
-                return
-        standby.end()
+        self._idle[standby.is_ahead].append(standby)
+        if self._is_closed:
+            self.close()
 
     def close(self) -> None:
         """End all threads, those that are lent when they come back."""
-        with self._lock:
-            self._is_closed = True
-            idle, self._idle = self._idle, []
-        for standby in idle:
-            standby.end()
+        self._is_closed = True
+        for idle in self._idle.values():
+            for standby in _emptied(idle):
+                standby.end()
+
+
+def _emptied(idle: deque[Standby]) -> Iterator[Standby]:
+    """Yield what is taken out, the last one first, until there is none."""
+    while True:
+        try:
+            standby = idle.pop()
+        except IndexError:
+            return
+        yield standby
