@@ -64,16 +64,16 @@ def test_threads_are_started_once():
     assert len(threads) == 3
 
 
-def test_a_crew_that_was_closed_starts_again():
-    crew, done = Crew(1), []
-    crew.do([lambda: done.append(1)] * 2)
+def test_a_crew_that_was_closed_does_all_in_the_caller(no_leaks):
+    crew, threads = Crew(2), []
+    crew.do([lambda: None] * 4)
     crew.close()
     crew.close()
 
-    crew.do([lambda: done.append(1)] * 2)
+    crew.do([lambda: threads.append(threading.get_ident())] * 4)
 
-    crew.close()
-    assert len(done) == 4
+    assert threads == [threading.get_ident()] * 4
+    no_leaks()
 
 
 @pytest.mark.multiprocess

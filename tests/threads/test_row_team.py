@@ -98,7 +98,7 @@ def test_no_more_help_than_may():
     crew.close()
 
 
-def test_a_crew_copies_again_after_it_was_closed(crew):
+def test_a_crew_that_was_closed_copies_without_threads(crew, no_leaks):
     source, target = rows_of(LARGE, 4), aligned(4, LARGE)
     crew.copy_rows(copy_of(source, range(4), target[1:]), 4)
     crew.close()
@@ -110,6 +110,7 @@ def test_a_crew_copies_again_after_it_was_closed(crew):
 
     assert (target[1:-1] == source[::-1]).all()
     assert done == [1, 1, 1]
+    no_leaks()
 
 
 def test_several_callers_of_one_team_do_not_get_into_each_other_s_way():

@@ -83,7 +83,8 @@ class Crew:
     others, which wait for them in C, as to have the interpreter twice takes as long as half a megabyte.
 
     **Threads:** started by the first job of several parts, ended by `close`; one thread at a
-    time may give jobs. In a forked child, which has none of them, the caller does all.
+    time may give jobs. In a forked child, which has none of them, the caller does all, and after `close`:
+    Ctrl-C may have left a crew lent.
 
     Args:
         num_threads: Besides the caller, who does its share.
@@ -92,6 +93,7 @@ class Crew:
     def __init__(self, num_threads: int) -> None:
         self.num_threads = num_threads
         self._pid = os.getpid()
+        self._is_closed = False
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._results: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
@@ -105,7 +107,7 @@ class Crew:
             jobs: Each is called once. The first error that one of them raises is raised here
                 when all are over.
         """
-        if len(jobs) == 1 or self.num_threads == 0 or os.getpid() != self._pid:
+        if len(jobs) == 1 or self.num_threads == 0 or not self._has_helpers:
             for job in jobs:
                 job()
             return
@@ -132,7 +134,7 @@ class Crew:
         Raises:
             IndexError: If a position is outside.
         """
-        if os.getpid() != self._pid:
+        if not self._has_helpers:
             _alone().copy(*copy, 0)
             return
         module: Any = row_team()
@@ -150,7 +152,8 @@ class Crew:
         return threading.current_thread() in (*self._threads, *self._copiers)
 
     def close(self) -> None:
-        """End the threads; harmless when repeated."""
+        """End the threads, for good; harmless when repeated."""
+        self._is_closed = True
         workers, self._threads = self._threads, []
         copiers, self._copiers = self._copiers, []
         team, self._team = self._team, None
@@ -165,6 +168,10 @@ class Crew:
             return
         for thread in threads:
             thread.join()
+
+    @property
+    def _has_helpers(self) -> bool:
+        return os.getpid() == self._pid and not self._is_closed
 
     @staticmethod
     def _start(
