@@ -367,6 +367,16 @@ def test_threads_share_the_copy_of_a_very_large_batch(watched):
     assert watched.num_threads == 3
 
 
+def test_no_thread_starts_for_less_than_goes_past_the_cache(watched, monkeypatch):
+    torch.set_num_threads(3)
+    samples = list(torch.rand(4, 3, 96, 64))
+    monkeypatch.setattr(_collate, "LEAST_BYTES", 2 * samples[0].nbytes)
+
+    collate(samples)
+
+    assert watched.num_threads == 2
+
+
 PARTS = {
     "tensors": lambda image, _number: image.clone(),
     "arrays": lambda image, _number: image.numpy().copy(),
