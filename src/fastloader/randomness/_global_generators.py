@@ -12,6 +12,7 @@ import torch
 
 from fastloader._torch_internals import places_of_draws
 from fastloader.randomness._seeding import global_seeds
+from fastloader.threads._interpreter_lock import has_interpreter_lock
 
 __all__ = [
     "GlobalStates",
@@ -142,8 +143,8 @@ class PythonGenerator:
     """A generator of `random`, as a rule the one behind its functions.
 
     `random.getstate` makes 625 numbers and takes 8 us. CPython has the words in the object itself
-    (struct RandomObject of Modules/_randommodule.c), which are used where they have proved to be there: all who
-    draw hold the interpreter's lock.
+    (struct RandomObject of Modules/_randommodule.c), which are used where they have proved to be there, and where all
+    who draw hold the interpreter's lock.
 
     Args:
         generator: To look at.
@@ -249,7 +250,8 @@ def _words_of_python(generator: random.Random) -> memoryview | None:
 def _offset_of_words() -> int | None:
     """Return where an index and 624 words begin within a generator of `random`."""
     room = random.Random.__base__.__basicsize__ - object.__basicsize__  # type: ignore[union-attr]
-    if sys.implementation.name != "cpython" or room < _NUM_BYTES:
+    is_known = sys.implementation.name == "cpython" and has_interpreter_lock()
+    if not is_known or room < _NUM_BYTES:
         return None
     generator = random.Random(0)  # noqa: S311 - it is no secret
     found = _memory(id(generator) + object.__basicsize__, _NUM_BYTES)
