@@ -14,8 +14,10 @@ class _GivesNext(Protocol[Made_co]):
 class OnDemand:
     """A stream that makes each batch when it is asked for: the next one is always ready."""
 
-    is_on_demand = True
-    """Whether batches are made by the call that asks for them."""
+    @property
+    def is_on_demand(self) -> bool:
+        """Whether batches are made by the call that asks for them."""
+        return True
 
     def next_if_ready(self: _GivesNext[Made_co]) -> list[Made_co]:
         """Return the next batch in a list, or an empty list at the end."""
