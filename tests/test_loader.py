@@ -1,6 +1,7 @@
 """FastLoader is a DataLoader: same options, same order, same batches, and it explains itself."""
 
 import copy
+import errno
 import inspect
 import logging
 import multiprocessing
@@ -955,6 +956,18 @@ def test_workers_that_cannot_start_in_a_folder_that_was_removed_are_told_with_wh
         list(FastLoader(Squares(), num_workers=1, multiprocessing_context="spawn"))
 
     assert "os.chdir" in caught.value.__notes__[0]
+
+
+def test_a_limit_of_processes_that_is_reached_is_told_with_what_to_do(monkeypatch):
+    def refuse():
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    monkeypatch.setattr(os, "fork", refuse)
+
+    with pytest.raises(BlockingIOError) as caught:
+        list(FastLoader(Squares(), num_workers=1, multiprocessing_context="fork"))
+
+    assert "ulimit -u" in caught.value.__notes__[0]
 
 
 @pytest.mark.multiprocess

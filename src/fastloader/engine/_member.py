@@ -175,6 +175,11 @@ def _note_remedy(error: BaseException) -> None:
             "multiprocessing that was made for forked processes: make it with "
             "multiprocessing.get_context('spawn'), or set multiprocessing_context='fork'."
         )
+    elif isinstance(error, BlockingIOError):
+        error.add_note(
+            "The system lets this user or this container start no more processes and threads: raise "
+            "the limit (ulimit -u, or pids.max of the control group), or lower num_workers."
+        )
     elif isinstance(error, FileNotFoundError) and not _has_current_folder():
         error.add_note(
             "The current folder was removed, which a worker would start in: change to another one "
