@@ -1,6 +1,7 @@
 """Memory files: one copy of the bytes, in every kind of child process."""
 
 import copy
+import errno
 import multiprocessing
 import os
 import pickle
@@ -193,6 +194,18 @@ def test_systems_without_memfd_get_a_file_without_a_name(monkeypatch, tmp_path):
 
     with file_of(b"abcd") as file:
         assert list(tmp_path.iterdir()) == []
+        assert file.map()[:] == b"abcd"
+
+
+@pytest.mark.parametrize("code", [errno.ENOSYS, errno.EPERM], ids=errno.errorcode.get)
+def test_sandboxes_without_memfd_get_a_file_without_a_name(monkeypatch, tmp_path, code):
+    def refuse(_name):
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "memfd_create", refuse, raising=False)
+    monkeypatch.setattr(_memory_file.tempfile, "tempdir", str(tmp_path))
+
+    with file_of(b"abcd") as file:
         assert file.map()[:] == b"abcd"
 
 

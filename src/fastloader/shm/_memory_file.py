@@ -283,7 +283,11 @@ def _receive(handle: _Handle) -> MemoryFile:
 def _open_anonymous() -> int:
     memfd_create = getattr(os, "memfd_create", None)
     if memfd_create is not None:
-        return int(memfd_create("fastloader"))
+        try:
+            return int(memfd_create("fastloader"))
+        except OSError as error:
+            if error.errno not in {errno.ENOSYS, errno.EPERM}:  # of sandboxes that lack it
+                raise
     with tempfile.TemporaryFile(prefix="fastloader-") as file:
         return os.dup(file.fileno())
 
