@@ -20,8 +20,8 @@ export PYTHONDONTWRITEBYTECODE :=
 demo: $(VENV)/demo.stamp  ## Train on real images through FastLoader and through DataLoader
 	@$(VENV)/bin/python examples/demo.py $(DEMO_OPTIONS)
 
-test: $(VENV)/test.stamp  ## All tests, and the examples of the documentation
-	@$(RUN) pytest
+test: $(VENV)/test.stamp  ## All tests, and the examples of the documentation, by two processes
+	@$(RUN) tests.halves
 
 ## What a developer runs before a commit
 

@@ -42,7 +42,7 @@ def launch(folder, num_ranks, *, num_nodes=1, backend="gloo"):
         for node in range(num_nodes)
     ]  # fmt: skip
     try:
-        outputs = [node.communicate(timeout=150)[0] for node in nodes]
+        outputs = [node.communicate(timeout=300)[0] for node in nodes]
     finally:
         for node in nodes:
             node.kill()
