@@ -160,6 +160,26 @@ def test_another_number_of_workers_is_refused():
         make(StatefulStream((14, 9)), 1).load_state_dict(state)
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"workers": []},
+        {"workers": {"first": {}}},
+        {"workers": {"0": {"number": 1}}},
+        {"next_worker": None},
+        {"batch_size": "3"},
+    ],
+    ids=str,
+)
+def test_a_damaged_state_is_refused(change):
+    loader = make(Stream((14,)), 0)
+    take(iter(loader), 2)
+    state = {**saved(loader), **change}
+
+    with pytest.raises(ResumeError, match=f"damaged: {next(iter(change))} should be"):
+        make(Stream((14,)), 0).load_state_dict(state)
+
+
 @pytest.mark.parametrize("num_workers", [0, 1])
 def test_a_state_that_cannot_be_pickled_is_an_error(num_workers):
     with pytest.raises(ResumeError, match="state_dict of Unpicklable"):

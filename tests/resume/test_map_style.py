@@ -374,13 +374,50 @@ def test_a_state_of_another_loader_is_refused(change, text):
         FastLoader(**options, num_workers=0).load_state_dict(state)
 
 
-@pytest.mark.parametrize("change", [{"num_batches": -3}, {"num_batches": "3"}, {"epoch": None}])
-def test_a_damaged_state_is_refused(change):
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"num_batches": -3},
+        {"num_batches": "3"},
+        {"epoch": None},
+        {"seed": "5"},
+        {"dataset_length": -1},
+        {"batch_size": 0},
+        {"num_ranks": None},
+        {"num_workers": 1.5},
+        {"is_sequential": []},
+        {"is_over": "no"},
+        {"done": None},
+        {"done": [1, "2"]},
+        {"origin": [1]},
+        {"start": {}},
+        {"start": {"base_seed": "1", "generators": {}, "global_generators": None}},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("num_read", [0, 3])
+def test_a_damaged_state_is_refused(change, num_read):
     loader = FastLoader(Numbers(), 4, num_workers=0)
+    take(iter(loader), num_read)
     state = {**saved(loader), **change}
 
-    with pytest.raises(ResumeError, match=f"{next(iter(change))} should be a whole number"):
+    with pytest.raises(ResumeError, match=f"damaged: {next(iter(change))} should be"):
         loader.load_state_dict(state)
+
+
+@pytest.mark.parametrize("num_read", [0, 3])
+def test_each_part_of_a_state_is_needed(num_read):
+    loader = FastLoader(Numbers(), 4, num_workers=0)
+    take(iter(loader), num_read)
+    whole = saved(loader)
+
+    for name in whole:
+        state = {key: value for key, value in whole.items() if key != name}
+        match = (
+            "no state of a FastLoader" if name == "version" else f"damaged: {name} is missing"
+        )
+        with pytest.raises(ResumeError, match=match):
+            loader.load_state_dict(state)
 
 
 @pytest.mark.parametrize("state", [{"_num_yielded": 3}, None, "state"], ids=str)

@@ -14,6 +14,7 @@ from torch.utils.data import (
 
 from fastloader.engine import StreamPoint
 from fastloader.epochs._position import EpochPosition, MapPosition, Origin, StreamPosition
+from fastloader.epochs._state_fields import find_damage
 from fastloader.errors import ResumeError
 from fastloader.inspection._lengths import length_if_known
 from fastloader.sampling._distributed import whole_order
@@ -57,7 +58,7 @@ def fresh_state(loader: Any, epoch: int) -> dict[str, Any]:
         return {**state, "workers": {}, "next_worker": 0}
     # A copy: samplers may give away what they go on to change.
     sampler_state = deepcopy(decider.state_dict()) if isinstance(decider, Stateful) else None
-    return {**state, "sampler": sampler_state, "done": [], "origin": [0, 0]}
+    return {**state, "sampler": sampler_state, "is_over": False, "done": [], "origin": [0, 0]}
 
 
 def save_position(loader: Any, position: EpochPosition) -> dict[str, Any]:
@@ -113,7 +114,7 @@ def check_state(loader: Any, state: Mapping[str, Any]) -> None:
         state: From `save_position`.
 
     Raises:
-        ResumeError: If the state is not one, or is of a loader with another dataset, batch
+        ResumeError: If the state is not one, is damaged, or is of a loader with another dataset, batch
             sampler, seed or number of workers or ranks.
     """
     given: Any = state
@@ -123,12 +124,8 @@ def check_state(loader: Any, state: Mapping[str, Any]) -> None:
             f"This is no state of a FastLoader: expected a dictionary with version={_VERSION}, "
             f"as state_dict() returns it, but got {got}."
         )
-    for name in ("epoch", "num_batches"):
-        if not isinstance(state.get(name), int) or state[name] < 0:
-            raise ResumeError(
-                f"The state is damaged: {name} should be a whole number from 0 on, but is "
-                f"{state.get(name)!r}."
-            )
+    if (damage := find_damage(state)) is not None:
+        raise ResumeError(f"The state is damaged: {damage}.")
     now = _identity(loader)
     if state["dataset_length"] != now["dataset_length"]:
         raise ResumeError(
@@ -194,7 +191,7 @@ def _check_batches(loader: Any, state: Mapping[str, Any], now: Mapping[str, Any]
             "The state was saved with a batch sampler of another kind (one of torch's or one "
             "of your own): make the loader with the same one."
         )
-    if state["num_batches"] and state.get("is_sequential") not in {None, now["is_sequential"]}:
+    if state["num_batches"] and state["is_sequential"] is not now["is_sequential"]:
         was, is_now = ("one from first to last", "another one")
         if now["is_sequential"]:
             was, is_now = is_now, was
@@ -257,7 +254,7 @@ def begin(loader: Any, state: Mapping[str, Any] | None) -> Beginning:
         num_skipped,
         frozenset(state["done"]),
         state["sampler"],
-        state.get("is_over", False),
+        state["is_over"],
     )
     return Beginning(point, {}, 0, origin)
 
