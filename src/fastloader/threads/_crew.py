@@ -124,7 +124,7 @@ class Crew:
         """Copy rows; other threads have the interpreter meanwhile.
 
         Those that wait for a job sleep, and to wake them takes as long as some hundred kilobytes. So a
-        small job is done alone unless it follows the last one within a tenth of a millisecond: then they are awake,
+        small job is done alone unless it follows the last one within two tenths of a millisecond: then they are awake,
         as for so long they wait without sleeping after each such job.
 
         Args:

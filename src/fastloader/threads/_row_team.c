@@ -45,7 +45,7 @@ enum {
 };
 
 enum {
-    FREQUENT_NS = 100000, /* Pause after which the next job is still waited for awake. */
+    FREQUENT_NS = 200000, /* Pause after which the next job is still waited for awake. */
     PATIENCE_NS = 20000,  /* Time for which a caller waits for others' last portions awake. */
     NAP_NS = 50000,
     CROWDED_NS = 400000, /* More than one who was just woken takes. */
