@@ -70,7 +70,7 @@ wheel: $(VENV)/dev.stamp  ## Build the wheel and use it without the sources
 	  "import sysconfig; print(sysconfig.get_path('include'))") - >/dev/null 2>&1 || test $$(find $(VENV)/wheel/fastloader -name '*.so' | wc -l) = 3 || \
 	  { echo "There is a compiler, $(CC), but the wheel lacks what it should have compiled." && false; }
 
-launches: $(VENV)/dev.stamp  ## Ranks started by torchrun (2, 3, 4, and two nodes of two) and by Ray
+launches: $(VENV)/dev.stamp  ## Ranks started by torchrun (2, 3, and two nodes of two) and by Ray
 	@$(RUN) pytest --quiet -m "slow and not gpu" tests/distributed tests/integrations
 
 in-pairs: $(VENV)/dev.stamp  ## What reads the sources, two at a time

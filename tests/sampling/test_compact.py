@@ -67,7 +67,11 @@ def test_order_and_generators_are_torchs_at_every_moment(options, num_read):
 
 
 @pytest.mark.parametrize("drop_last", [False, True])
-@pytest.mark.parametrize("source", [SequentialSampler(range(7)), [5, 1, 1], Unsized()], ids=str)
+@pytest.mark.parametrize(
+    "source",
+    [SequentialSampler(range(7)), [5, 1, 1], Unsized()],
+    ids=["sequential", "a list", "without a length"],
+)
 def test_batches_over_any_sampler_are_torchs(source, drop_last):
     batches = BatchSampler(source, 2, drop_last)
 
