@@ -364,6 +364,13 @@ def test_options_that_cannot_work_are_refused(options, error, words):
         FastLoader(Squares(), **options)
 
 
+@pytest.mark.parametrize("name", ["shuffle", "sampler", "batch_sampler"])
+@pytest.mark.parametrize("value", [3, len], ids=["3", "a function"])
+def test_no_order_of_a_stream_can_be_given_as_with_torch(name, value):
+    with pytest.raises(SettingsError, match=f"IterableDataset: expected unspecified {name}"):
+        FastLoader(Stream(), **{name: value})
+
+
 def test_a_device_that_torch_does_not_know_is_refused_where_it_is_named():
     loader = FastLoader(Squares())
 
