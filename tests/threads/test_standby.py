@@ -4,7 +4,9 @@ import threading
 
 import pytest
 import torch
+from torch.utils.data import TensorDataset
 
+from fastloader import FastLoader
 from fastloader.threads._standby import StandbyKeeper
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
@@ -107,3 +109,22 @@ def test_threads_that_help_the_consumer_are_kept_too_and_leave_it_no_core(
     assert (helping.crew.num_threads, ahead.crew.num_threads) == (7, 5)
     ahead.give_back()
     again.give_back()
+
+
+def test_those_who_help_are_the_same_in_each_epoch_and_end_with_the_loader(
+    say_num_threads, no_leaks
+):
+    def helping():
+        return {one.ident for one in threading.enumerate() if one.name == "fastloader-crew"}
+
+    say_num_threads(3)
+    loader = FastLoader(TensorDataset(torch.zeros(16, 1 << 20)), 4, num_workers=0)
+    seen = []
+    for _ in range(3):
+        assert len(list(loader)) == 4
+        seen.append(helping())
+
+    assert len(seen[0]) == 2
+    assert seen == [seen[0]] * 3
+    del loader
+    no_leaks()

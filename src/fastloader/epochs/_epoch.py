@@ -180,7 +180,10 @@ class EpochOpener:
             return self._open_held(epoch, batched, seconds)
         # Asked where it matters, since it takes some time to tell.
         is_inert = not self._habits.is_quiet and leaves_nothing(plan)
-        maker = self._maker(epoch, standby, is_inert=is_inert)
+        if standby is None:
+            maker = self._helped_maker(epoch, is_inert=is_inert)
+        else:
+            maker = self._maker(epoch, standby, is_inert=is_inert)
         order = epoch.begun.order.batches
         stream = made_here(
             loader, plan, maker, order, epoch.deliveries, device, standby, self._direct, seconds
@@ -218,7 +221,7 @@ class EpochOpener:
         has_enough_threads = torch.get_num_threads() >= self._choice.machine.rank_cpus
         return self._placed(
             epoch,
-            self._maker(epoch, None, is_inert=False),
+            self._helped_maker(epoch, is_inert=False),
             {Place.AHEAD: make_ahead},
             seconds,
             count_left=lambda: None,
@@ -344,14 +347,24 @@ class EpochOpener:
             copy_seconds=seconds,
         )
 
-    def _maker(self, epoch: Opening, standby: Standby | None, *, is_inert: bool) -> BatchMaker:
+    def _helped_maker(self, epoch: Opening, *, is_inert: bool) -> BatchMaker:
+        """Return what makes batches in this process, with threads that help it until it is closed."""
+        if epoch.plan.batched is None:  # no other dataset is lent any
+            return self._maker(epoch, None, is_inert=is_inert)
+        self._end_with(epoch.loader)
+        standby = self._standby.lend(is_ahead=False)
+        return self._maker(epoch, standby, is_inert=is_inert, on_close=standby.give_back)
+
+    def _maker(
+        self,
+        epoch: Opening,
+        standby: Standby | None,
+        *,
+        is_inert: bool,
+        on_close: Callable[[], None] | None = None,
+    ) -> BatchMaker:
         """Return what makes batches in this process."""
         begun = epoch.begun
-        on_close = None
-        if standby is None and epoch.plan.batched is not None:
-            self._end_with(epoch.loader)
-            standby = self._standby.lend(is_ahead=False)
-            on_close = standby.give_back
         return BatchMaker(
             epoch.plan,
             allocator(epoch.loader, epoch.device, self._buffers),
