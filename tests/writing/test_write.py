@@ -26,6 +26,8 @@ from fastloader.writing import TABLE_FORMATS
 from tests.ome_arrow_tables import ome_arrow_value, random_image, read_as_py
 from tests.ome_arrow_tables import write_images as write
 
+pytestmark = pytest.mark.library_threads  # Lance's and Vortex's live on
+
 ENDINGS = ["parquet", "arrow", "lance", "duckdb", "vortex"]
 CELLS = Path(__file__).parents[2] / "data" / "nf1_cells.parquet"
 EXTRAS = {"lance": "lance", "duckdb": "duckdb", "vortex": "vortex"}
