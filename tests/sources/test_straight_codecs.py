@@ -2,17 +2,15 @@
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from fastloader import OMEArrowDataset
 from fastloader._extension_modules import RAW_FILES, extension_module
-from fastloader.errors import ImageDataError, SourceError
+from fastloader.errors import SourceError
 from fastloader.shm import ArrayWriter
-from fastloader.sources import _parquet_pages, _stored_buffer, open_source
+from fastloader.sources import _stored_buffer, open_source
 from fastloader.sources._codec_addresses import address_in_numcodecs
-from fastloader.sources._page_memory import PageMemory
-from fastloader.sources._straight_codecs import read_zstd, straight_codec
+from fastloader.sources._straight_codecs import straight_codec
 from tests.ome_arrow_tables import image_array, ome_arrow_value
 from tests.sources.test_lz4_frame import BLOCK_BYTES, frame_of_blocks, noise
 
@@ -181,119 +179,3 @@ def test_damage_in_a_file_is_an_error_that_names_it(tmp_path, codec, num_threads
 
     with pytest.raises(SourceError, match=r"images\.arrow"):
         source.read_images(np.arange(len(images)), offsets, write, num_threads=num_threads)
-
-
-def reader_of(stored, most=1000):
-    left = memoryview(stored.tobytes())
-
-    def read(piece):
-        nonlocal left
-        count = min(len(piece), len(left), most)
-        piece[:count] = left[:count]
-        left = left[count:]
-        return count
-
-    return read
-
-
-@pytest.mark.parametrize("most", [1, 1000, 1 << 20])
-@pytest.mark.parametrize("num_bytes", [1, 30_000, 700_001])
-def test_zstd_is_read_bit_by_bit(num_bytes, most):
-    content = noise(min(num_bytes, 40 * most), high=12)
-    stored = compressed("zstd", content)
-    target = np.empty_like(content)
-
-    assert read_zstd(reader_of(stored, most), len(stored), target)
-
-    np.testing.assert_array_equal(content, target)
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [
-        lambda stored: stored[:-1],
-        lambda stored: stored[:2000],
-        lambda stored: np.append(stored, np.uint8(0)),
-        lambda stored: np.concatenate([stored, stored]),
-        lambda stored: np.append(np.uint8(0), stored[1:]),
-    ],
-    ids=["end", "part", "more", "twice", "magic"],
-)
-def test_zstd_that_is_damaged_is_told(damage):
-    content = noise(300_000, high=12)
-    stored = damage(compressed("zstd", content))
-
-    assert not read_zstd(reader_of(stored), len(stored), np.empty_like(content))
-
-
-@pytest.mark.parametrize("by", [-1, 1])
-def test_zstd_of_another_length_is_told(by):
-    content = noise(300_000, high=12)
-    stored = compressed("zstd", content)
-
-    assert not read_zstd(reader_of(stored), len(stored), np.empty(len(content) + by, np.uint8))
-
-
-def test_a_file_that_ends_within_zstd_is_told():
-    content = noise(300_000, high=12)
-    stored = compressed("zstd", content)
-
-    assert not read_zstd(reader_of(stored[:5000]), len(stored), np.empty_like(content))
-
-
-def write_large_pages(path, images, **options):
-    values = [ome_arrow_value(image, encoding="bytes") for image in images]
-    table = pa.table({"image": image_array(values, encoding="bytes")})
-    pq.write_table(table, path, row_group_size=3, compression="zstd", **options)
-    return path
-
-
-@pytest.fixture
-def counted_reads(monkeypatch):
-    """How often a large page was read bit by bit, and whether that went well."""
-    found = []
-
-    def read(*arguments):
-        found.append(read_zstd(*arguments))
-        return found[-1]
-
-    monkeypatch.setattr(_parquet_pages, "read_zstd", read)
-    monkeypatch.setattr(_parquet_pages, "_LARGE_BYTES", 1 << 20)
-    return found
-
-
-@pytest.mark.parametrize("has_checksums", [False, True])
-def test_large_pages_of_parquet_are_read_bit_by_bit(tmp_path, counted_reads, has_checksums):
-    images = images_of(7, side=512)
-    path = tmp_path / "images.parquet"
-    write_large_pages(path, images, write_page_checksum=has_checksums)
-
-    dataset = OMEArrowDataset(path, dtype=None, progress=False)
-
-    np.testing.assert_array_equal(images[:, 0, :, 0], dataset.get_batch(range(7)).numpy())
-    assert len(counted_reads) >= 3
-    assert all(counted_reads)
-
-
-def test_large_pages_whose_checksum_does_not_fit_are_read_by_arrow_which_tells(
-    tmp_path, counted_reads
-):
-    images = images_of(3, side=512)
-    path = write_large_pages(tmp_path / "images.parquet", images, write_page_checksum=True)
-    content = bytearray(path.read_bytes())
-    middle = len(content) // 2
-    content[middle : middle + 4096] = bytes(4096)
-    path.write_bytes(content)
-
-    with pytest.raises((SourceError, ImageDataError), match=r"images\.parquet"):
-        OMEArrowDataset(path, dtype=None, progress=False)
-    assert counted_reads
-
-
-def test_memory_of_a_large_page_is_used_again_up_to_a_limit():
-    memory = PageMemory()
-    large = memory.large(2 << 20)
-
-    assert np.shares_memory(large, memory.large(1 << 20))
-    assert len(memory.large(40 << 20)) == 40 << 20
-    assert np.shares_memory(large, memory.large(2 << 20))

@@ -1,12 +1,14 @@
 """What is in a page of a Parquet file, decompressed as far as it is looked at."""
 
+import numpy as np
 import pyarrow as pa
 
 from fastloader.sources._page_memory import PageBlocks
 from fastloader.sources._parquet_flat import decompress_by_arrow
 from fastloader.sources._parquet_levels import PageError, read_varint
+from fastloader.sources._straight_reads import decompress_lz4_block, knows_lz4_blocks
 
-__all__ = ["PageBytes"]
+__all__ = ["PageBytes", "is_quick"]
 
 _STEP_BYTES = 128 << 10
 _VARINT_BYTES = 5
@@ -95,6 +97,17 @@ class PageBytes:
         return content
 
 
+def is_quick(codec: str) -> bool:
+    """Return whether pages are decompressed alone, which for other codecs takes a file in memory.
+
+    Args:
+        codec: Name of the compression in lower case.
+    """
+    return codec in {"snappy", "uncompressed", "zstd"} or (
+        codec == "lz4" and knows_lz4_blocks()
+    )
+
+
 def _decompressed(stored: memoryview, num_bytes: int, codec: str) -> pa.Buffer:
     """Return all bytes.
 
@@ -102,6 +115,11 @@ def _decompressed(stored: memoryview, num_bytes: int, codec: str) -> pa.Buffer:
         PageError: If they are damaged, or fewer or more than stated.
     """
     try:
+        if codec == "lz4":
+            content = pa.allocate_buffer(num_bytes)
+            target = np.frombuffer(content, np.uint8)
+            if decompress_lz4_block(np.frombuffer(stored, np.uint8), target):
+                return content
         if codec == "zstd" or (codec == "snappy" and _snappy_length(stored) == num_bytes):
             # Fewer bytes than that are an error of these; of others Arrow does not tell.
             return pa.Codec(codec).decompress(pa.py_buffer(stored), num_bytes)

@@ -168,7 +168,7 @@ class ParquetHandle:
                 return
             groups = list(range(file.num_row_groups))
             # By a reader that is made for it: with pre_buffer one keeps what it has read.
-            _come_to_read(self._open_withheld(pre_buffer=True), groups, leaves)
+            self._open_withheld(pre_buffer=True).come_to_read(groups, leaves)
             for leaf in leaves:
                 expected = file.schema.column(leaf).physical_type
                 for group in groups:
@@ -191,16 +191,11 @@ class ParquetHandle:
         """
         with self.reading():
             # Where a column is read bit by bit, its codec is looked at before the first read.
-            _come_to_read(self._withheld.get(), [group], [leaf])
+            self._withheld.get().come_to_read([group], [leaf])
 
-    def _open_withheld(self, *, pre_buffer: bool = False) -> pq.ParquetFile:
+    def _open_withheld(self, *, pre_buffer: bool = False) -> "_WithheldFile":
         """Return the file as opened by somebody who must not read it."""
-        return pq.ParquetFile(
-            _Withheld(self._size_bytes),
-            metadata=self.open().metadata,
-            pre_buffer=pre_buffer,
-            buffer_size=0 if pre_buffer else _READ_BUFFER_BYTES,
-        )
+        return _WithheldFile(self.open().metadata, self._size_bytes, pre_buffer=pre_buffer)
 
     def reading(self) -> AbstractContextManager[None]:
         """Turn errors of Arrow into `fastloader.errors.SourceError`, naming the file."""
@@ -299,26 +294,46 @@ def _has_dictionary_within(kind: pa.DataType) -> bool:
     return any(pa.types.is_dictionary(part) or _has_dictionary_within(part) for part in parts)
 
 
-def _come_to_read(
-    withheld: pq.ParquetFile, groups: Sequence[int], leaves: Sequence[int]
-) -> None:
-    """Let Arrow do all that it does before it reads the first byte of some columns."""
-    batches = withheld.reader.iter_batches(
-        1, row_groups=list(groups), column_indices=list(leaves), use_threads=False
-    )
-    try:
-        next(batches, None)
-    except _WithheldError as error:
-        # Arrow keeps it for good, and through its frames whoever called this.
-        error.__traceback__ = None
+class _WithheldFile:
+    """A Parquet file of which only the footer is known: Arrow does all that comes before a read."""
+
+    def __init__(self, metadata: pq.FileMetaData, size_bytes: int, *, pre_buffer: bool) -> None:
+        self._stream = _WithheldStream(size_bytes)
+        self._file = pq.ParquetFile(
+            self._stream,
+            metadata=metadata,
+            pre_buffer=pre_buffer,
+            buffer_size=0 if pre_buffer else _READ_BUFFER_BYTES,
+        )
+
+    def come_to_read(self, groups: Sequence[int], leaves: Sequence[int]) -> None:
+        """Let Arrow do all that it does before it reads the first byte of some columns.
+
+        Args:
+            groups: Numbers of row groups.
+            leaves: Positions of leaf columns.
+
+        Raises:
+            pyarrow.ArrowException: If the footer makes no sense there.
+            OSError: The same.
+        """
+        self._stream.was_asked = False
+        batches = self._file.reader.iter_batches(
+            1, row_groups=list(groups), column_indices=list(leaves), use_threads=False
+        )
+        try:
+            next(batches, None)
+        except (pa.ArrowException, OSError):
+            if not self._stream.was_asked:
+                raise
 
 
-class _WithheldError(Exception):
-    """Somebody came to read what is not to be read."""
-
-
-class _Withheld(SizedStream):
+class _WithheldStream(SizedStream):
     """A file that has a length and shows nothing else."""
 
+    was_asked = False
+    """Whether somebody came to read."""
+
     def read(self, size: int = -1) -> bytes:  # noqa: ARG002 - of the base
-        raise _WithheldError
+        self.was_asked = True
+        return b""  # an exception of Python takes Arrow longer to note than all the rest

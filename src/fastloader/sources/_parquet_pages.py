@@ -10,7 +10,7 @@ import pyarrow as pa
 from fastloader.sources._page_bytes import PageBytes
 from fastloader.sources._page_memory import PageBlocks, PageMemory
 from fastloader.sources._parquet_levels import PageError
-from fastloader.sources._straight_codecs import read_zstd
+from fastloader.sources._straight_reads import STRAIGHT_READS
 from fastloader.sources._thrift import ThriftError, ThriftFields, read_fields
 
 __all__ = ["ChunkMetadata", "ChunkPages", "Page", "PageContent", "find_pages", "read_page"]
@@ -191,7 +191,7 @@ def _read_straight(
     Returns:
         None if it is damaged, or that cannot be.
     """
-    if codec != "zstd":
+    if codec not in STRAIGHT_READS:
         return None
     checksum = 0
 
@@ -203,10 +203,9 @@ def _read_straight(
         return count
 
     file.seek(page.at)
-    whole = memory.large(page.uncompressed_bytes)
-    is_read = read_zstd(read, page.compressed_bytes, whole)
-    is_right = is_read and page.checksum in {None, checksum}
-    return whole.data if is_right else None
+    num_stored, num_bytes = page.compressed_bytes, page.uncompressed_bytes
+    whole = STRAIGHT_READS[codec](read, num_stored, num_bytes, memory.large)
+    return whole.data if whole is not None and page.checksum in {None, checksum} else None
 
 
 def _content_of(

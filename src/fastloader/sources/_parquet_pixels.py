@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from fastloader.sources._arrow_buffers import list_bounds
 from fastloader.sources._opened_here import OpenedHere
+from fastloader.sources._page_bytes import is_quick
 from fastloader.sources._page_memory import PageMemory
 from fastloader.sources._parquet_bytes import BytePages, byte_sizes
 from fastloader.sources._parquet_flat import FlatType
@@ -44,8 +45,6 @@ _MAX_PAGE_PIXEL_BYTES = 64 << 20
 """A page of few distinct numbers can be as many pixels as its row group: Arrow streams them."""
 _LARGE_BYTES = 256 << 10
 """Of a value: Arrow copies each twice, and a page costs a tenth of a millisecond here."""
-_QUICK_CODECS = {"SNAPPY", "UNCOMPRESSED", "ZSTD"}
-"""Of others Arrow does not check how many bytes there were, unless it reads a file by them."""
 _MAX_BYTES_PER_NUMBER = 16
 """Of a page before it is decompressed, levels included, and twice as many as there can be."""
 
@@ -118,7 +117,7 @@ class PagedPixels:
         column = self._file.open().metadata.row_group(group).column(self._leaf)
         num_bytes = column.total_uncompressed_size
         return (
-            column.compression in _QUICK_CODECS
+            is_quick(column.compression.lower())
             and num_bytes >= _LARGE_BYTES * column.num_values
         )
 
