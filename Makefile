@@ -82,7 +82,7 @@ clean:
 
 ## The environment
 
-environment: $(VENV)/dev.stamp $(VENV)/test.stamp $(VENV)/demo.stamp
+environment: $(VENV)/dev.stamp
 
 $(VENV)/pip.stamp:
 	@$(PYTHON) -c "import sys; sys.version_info >= (3, 11) or \
@@ -91,8 +91,9 @@ $(VENV)/pip.stamp:
 	@$(RUN) pip install --quiet --disable-pip-version-check "pip>=25.1"  # --group
 	@touch $@
 
+# Of group dev, the others are parts. What is never imported need not be compiled.
 $(VENV)/%.stamp: $(REQUIREMENTS) | $(VENV)/pip.stamp
 	@echo "Installing into $(VENV) (group $*; the first time takes some minutes)"
-	@$(RUN) pip install --quiet --disable-pip-version-check \
+	@$(RUN) pip install --quiet --disable-pip-version-check --no-compile \
 	  --constraint constraints/ci.txt --editable . --group $*
-	@touch $@
+	@touch $@ $(if $(filter dev,$*),$(VENV)/test.stamp $(VENV)/demo.stamp)
