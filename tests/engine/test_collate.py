@@ -18,6 +18,7 @@ from fastloader.engine._collate import DefaultCollate, collate_map_into
 from fastloader.engine._fetch import FetchPlan, make_fetcher
 from fastloader.shm import _past_cache
 from fastloader.tensors._buffers import BufferPool
+from fastloader.threads._crew import Crew, row_team, working_with
 from tests.engine.strategies import NUMPY_DTYPES, Point, shapes, tensors
 from tests.equality import assert_same
 
@@ -377,6 +378,69 @@ def test_no_thread_starts_for_less_than_goes_past_the_cache(watched, monkeypatch
     assert watched.num_threads == 2
 
 
+@pytest.fixture
+def copies(monkeypatch):
+    """Of each copy by us: threads, and whether it went past the cache."""
+    found, copy = [], _collate.copy_rows
+
+    def watched(rows, num_threads):
+        found.append((num_threads, rows.is_past_cache))
+        copy(rows, num_threads)
+
+    monkeypatch.setattr(_collate, "copy_rows", watched)
+    return found
+
+
+@pytest.fixture
+def set_num_threads():
+    num_threads = torch.get_num_threads()
+    yield torch.set_num_threads
+    torch.set_num_threads(num_threads)
+
+
+needs_team = pytest.mark.skipif(row_team() is None, reason="was not compiled")
+
+
+@needs_team
+@pytest.mark.parametrize("kind", [lambda image: image, torch.Tensor.numpy])
+def test_a_crew_that_is_lent_copies_large_samples(copies, set_num_threads, kind):
+    set_num_threads(3)
+    samples = [kind(image) for image in torch.rand(8, 1 << 16)]
+    crew = Crew(2)
+
+    with working_with(crew):
+        assert torch.equal(collate(samples), default_collate(samples))
+        few = collate(samples[:7])
+    crew.close()
+
+    assert torch.equal(few, default_collate(samples[:7]))
+    assert (3, False) in copies
+    assert copies.count((3, False)) == 1
+
+
+@needs_team
+def test_small_samples_are_not_looked_at_one_by_one_for_a_crew(copies, set_num_threads):
+    set_num_threads(3)
+    samples = list(torch.rand(64, 1 << 13))
+
+    with working_with(Crew(2)):
+        assert torch.equal(collate(samples), default_collate(samples))
+
+    assert not copies
+
+
+@needs_team
+@pytest.mark.parametrize(("num_threads", "num_copies"), [(2, 1), (3, 1), (4, 0)])
+def test_many_threads_of_torch_copy_a_sample_sooner_than_one(
+    copies, set_num_threads, num_threads, num_copies
+):
+    set_num_threads(num_threads)
+    samples = [torch.rand(1 << 18)]
+
+    assert torch.equal(collate(samples), default_collate(samples))
+    assert len(copies) == num_copies
+
+
 PARTS = {
     "tensors": lambda image, _number: image.clone(),
     "arrays": lambda image, _number: image.numpy().copy(),
@@ -551,17 +615,11 @@ def test_a_sample_that_is_skipped_leaves_no_gap(watched):
     ids=["one", "two", "small", "no whole lines"],
 )
 def test_one_or_two_large_samples_are_written_past_the_cache(
-    monkeypatch, count, length, is_past_cache
+    copies, set_num_threads, count, length, is_past_cache
 ):
-    found, copy = [], _collate.copy_rows
-
-    def watched(rows, num_threads):
-        found.append(rows.is_past_cache)
-        copy(rows, num_threads)
-
-    monkeypatch.setattr(_collate, "copy_rows", watched)
+    set_num_threads(2)
     samples = [torch.arange(length).add(number).float() for number in range(count)]
 
     assert_same(collate(samples), default_collate(samples))
     if _past_cache.knows_past_cache():
-        assert found == [is_past_cache]
+        assert copies == [(1, is_past_cache)]

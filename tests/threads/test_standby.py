@@ -4,7 +4,7 @@ import threading
 
 import pytest
 import torch
-from torch.utils.data import TensorDataset
+from torch.utils.data import Dataset, TensorDataset
 
 from fastloader import FastLoader
 from fastloader.threads._standby import StandbyKeeper
@@ -111,14 +111,27 @@ def test_threads_that_help_the_consumer_are_kept_too_and_leave_it_no_core(
     again.give_back()
 
 
+class Items(Dataset):
+    """Large samples, each made when it is asked for."""
+
+    def __len__(self):
+        return 16
+
+    def __getitem__(self, index):
+        return torch.full((1 << 20,), float(index))
+
+
+@pytest.mark.parametrize(
+    "dataset", [TensorDataset(torch.zeros(16, 1 << 20)), Items()], ids=["rows", "items"]
+)
 def test_those_who_help_are_the_same_in_each_epoch_and_end_with_the_loader(
-    say_num_threads, no_leaks
+    say_num_threads, no_leaks, dataset
 ):
     def helping():
         return {one.ident for one in threading.enumerate() if one.name == "fastloader-crew"}
 
     say_num_threads(3)
-    loader = FastLoader(TensorDataset(torch.zeros(16, 1 << 20)), 4, num_workers=0)
+    loader = FastLoader(dataset, 4, num_workers=0)
     seen = []
     for _ in range(3):
         assert len(list(loader)) == 4

@@ -14,13 +14,14 @@ from fastloader.engine._plain_parts import address_of, is_contiguous, is_plain
 from fastloader.shm._past_cache import (
     LEAST_BYTES,
     LEAST_LONE_ROW_BYTES,
+    LEAST_ROW_BYTES,
     is_aligned,
     knows_past_cache,
     may_go_past_cache,
 )
 from fastloader.tensors._arrays import TORCH_DTYPES, sharable_array
 from fastloader.tensors._buffers import Allocator
-from fastloader.threads._crew import copy_rows, row_team, rows_at
+from fastloader.threads._crew import copy_rows, current_crew, row_team, rows_at
 from fastloader.typing import Batch, Sample
 
 __all__ = ["CollateMap", "DefaultCollate", "collate_map_into", "install_collate_into"]
@@ -35,6 +36,10 @@ _FEW_ELEMENTS = 1 << 15
 """Torch copies tensors of up to so many by one thread, whatever their number."""
 
 _SERIAL_BYTES = 1 << 21
+_MOST_WAITING_THREADS = 3
+"""Of torch's. More than these have done with a megabyte before one thread has: on 16 cores in 30 us in place of 100."""
+_LEAST_CREW_BYTES = 1 << 21
+"""Of a batch: a crew that copies it does not wait for a thread whose core is taken, as torch's threads do."""
 _PLAIN = {np.ndarray, np.memmap}
 _NUMPY_DTYPES = frozenset(TORCH_DTYPES.values())
 
@@ -165,7 +170,7 @@ class _TensorCollate:
         if early is not None and (whole := early.whole(batch)) is not None:
             return whole
         out = self._allocate((len(batch), *first.shape), first.dtype)
-        if early is not None and _copy_past_cache(batch, out, early):
+        if early is not None and _copy_large_rows(batch, out, early):
             return out
         if first.numel() > _FEW_ELEMENTS and _is_for_one_thread(batch):
             _copy_by_one_thread(batch, out)
@@ -188,26 +193,33 @@ def _is_dense(sample: Any) -> bool:
     )
 
 
-def _copy_past_cache(batch: Sequence[Any], out: torch.Tensor, early: EarlyRows) -> bool:
-    """Copy large samples to a batch that no cache holds; return False where others would not gain.
+def _copy_large_rows(batch: Sequence[Any], out: torch.Tensor, early: EarlyRows) -> bool:
+    """Copy large samples by the crew that is lent, and past the cache where none holds the batch.
 
     Args:
         batch: Tensors or arrays of the dtype of `out`.
         out: Contiguous, shape ``(samples, ...)``.
         early: To take such samples one by one from the next batch on.
+
+    Returns:
+        False where others would not gain, or that cannot be.
     """
-    if out.nbytes < LEAST_BYTES:
+    num_bytes, target, crew = out.nbytes, out.data_ptr(), current_crew()
+    early.is_worth_it |= num_bytes >= LEAST_BYTES
+    if num_bytes < (LEAST_BYTES if crew is None else _LEAST_CREW_BYTES):
         return False
-    early.is_worth_it = True
-    row_bytes, target, shape = out.nbytes // len(out), out.data_ptr(), out.shape[1:]
-    if not (
-        may_go_past_cache(len(out), row_bytes, target)
-        and all(_lies_as_in_batch(sample, shape) for sample in batch)
+    row_bytes, shape = num_bytes // len(out), out.shape[1:]
+    is_past_cache = may_go_past_cache(len(out), row_bytes, target)
+    is_for_crew = crew is not None and row_bytes >= LEAST_ROW_BYTES and row_team() is not None
+    if not (is_past_cache or is_for_crew) or not all(
+        _lies_as_in_batch(sample, shape) for sample in batch
     ):
         return False
-    rows = rows_at([*map(address_of, batch)], row_bytes, target, is_past_cache=True)
-    # To start one takes time.
-    copy_rows(rows, min(torch.get_num_threads(), out.nbytes // LEAST_BYTES))
+    rows = rows_at([*map(address_of, batch)], row_bytes, target, is_past_cache=is_past_cache)
+    num_threads = torch.get_num_threads()
+    if crew is None:  # to start one takes time
+        num_threads = min(num_threads, num_bytes // LEAST_BYTES)
+    copy_rows(rows, num_threads)
     return True
 
 
@@ -245,7 +257,7 @@ def _copy_by_one_thread(batch: Sequence[torch.Tensor], out: torch.Tensor) -> Non
 
 
 def _is_for_one_thread(batch: Sequence[torch.Tensor]) -> bool:
-    """Return whether one thread copies faster than those of torch, which wait for each other.
+    """Return whether one thread copies faster than the few of torch, which wait for each other.
 
     They spin, and where a core is taken by somebody else that takes longer than the copy. For
     smaller tensors torch uses one thread itself.
@@ -256,7 +268,7 @@ def _is_for_one_thread(batch: Sequence[torch.Tensor]) -> bool:
     first = batch[0]
     return (
         first.nbytes * len(batch) <= _SERIAL_BYTES
-        and torch.get_num_threads() > 1
+        and 1 < torch.get_num_threads() <= _MOST_WAITING_THREADS
         and first.dtype in _NUMPY_DTYPES
         and set(map(_SHAPE, batch)) == {first.shape}
         and all(map(is_plain, batch))
@@ -289,7 +301,7 @@ class _ArrayCollate:
         if early is not None and (whole := early.whole(batch)) is not None:
             return whole
         out = self._allocate((len(batch), *shape), torch_dtype)
-        if early is not None and _copy_past_cache(batch, out, early):
+        if early is not None and _copy_large_rows(batch, out, early):
             pass
         elif shape and prod(shape):
             # One call without a view of each array; `np.stack` takes several times as long.

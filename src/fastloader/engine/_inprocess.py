@@ -133,7 +133,8 @@ class BatchMaker:
             self._fetcher = make_fetcher(self._plan, self._collate(), self._point)
         fetcher = self._fetcher
         try:
-            return fetcher.fetch(indices)
+            with working_with(self._crew):
+                return fetcher.fetch(indices)
         except (StopIteration, AllSkippedError):
             raise
         except Exception as error:
@@ -162,8 +163,7 @@ class BatchMaker:
     def _surrounded(self, number: int, num_samples: int, work: Callable[[], T]) -> T:
         with draw_scope(self._scope), allocating_with(self._allocate):
             if self._plan.batched is not None:
-                with working_with(self._crew):
-                    return work()
+                return work()
             isolation = self._isolation
             if isolation.leaves_alone(number):
                 return work()

@@ -349,7 +349,7 @@ class EpochOpener:
 
     def _helped_maker(self, epoch: Opening, *, is_inert: bool) -> BatchMaker:
         """Return what makes batches in this process, with threads that help it until it is closed."""
-        if epoch.plan.batched is None:  # no other dataset is lent any
+        if torch.get_num_threads() == 1:
             return self._maker(epoch, None, is_inert=is_inert)
         self._end_with(epoch.loader)
         standby = self._standby.lend(is_ahead=False)

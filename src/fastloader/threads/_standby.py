@@ -5,6 +5,7 @@ import threading
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 
 import torch
 
@@ -34,10 +35,13 @@ class Standby:
         most = max(1, self.num_threads - num_left)
         self._most = most
         self._ident: int | None = None
-        self.executor = ThreadPoolExecutor(1, "fastloader-ahead", initializer=self._begin)
-        """The thread."""
         self.crew = Crew(most - 1)
         """To be used in that thread, or by the consumer where it leaves them no core."""
+
+    @cached_property
+    def executor(self) -> ThreadPoolExecutor:
+        """The thread; one that only helps has none."""
+        return ThreadPoolExecutor(1, "fastloader-ahead", initializer=self._begin)
 
     @property
     def is_usable(self) -> bool:
@@ -57,7 +61,8 @@ class Standby:
 
     def end(self) -> None:
         """End the threads, which cannot wait for themselves; harmless when repeated."""
-        self.executor.shutdown(wait=not self.is_here())
+        if "executor" in vars(self):
+            self.executor.shutdown(wait=not self.is_here())
         self.crew.close()
 
     def _begin(self) -> None:
