@@ -27,14 +27,16 @@ def test_the_pixel_type_of_a_table_is_known_from_its_statistics(tmp_path):
 
     table = DuckDBTable(path)
 
-    assert table.only_text("image", DTYPE) == "float32"
-    assert table.only_text("image", ("pixels_meta", "type")) == "float32"
+    assert table.only_text("image", [DTYPE]) == "float32"
+    assert table.only_text("image", [("pixels_meta", "type")]) == "float32"
+    assert table.only_text("image", [DTYPE, ("pixels_meta", "type")]) == "float32"
+    assert table.only_text("image", [DTYPE, ("pixels_meta", "dimension_order")]) is None
 
 
 def test_statistics_of_several_types_tell_none(tmp_path):
     path, images = write_bytes(tmp_path, "uint8", "float64")
 
-    assert DuckDBTable(path).only_text("image", DTYPE) is None
+    assert DuckDBTable(path).only_text("image", [DTYPE]) is None
     assert_same(images, read_images(open_source(path)))
 
 

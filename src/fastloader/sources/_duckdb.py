@@ -69,7 +69,9 @@ class DuckDBTable:
         self._last: OpenedHere[list[int]] = OpenedHere(list)
         self._kept = KeptBlocks()
         self._query = query.strip().rstrip(";") if query is not None else None
-        self._table = table if query is not None else self._find_table(table)
+        self._table, self._has_row_ids, self._may_have_key = None, False, False
+        if query is None:
+            self._table, self._has_row_ids, self._may_have_key = self._find_table(table)
 
     def __getstate__(self) -> dict[str, Any]:
         return state_without(self, "schema")
@@ -103,6 +105,8 @@ class DuckDBTable:
     def num_rows(self) -> int:
         """Number of rows."""
         with self.reading():
+            if self._has_row_ids:
+                return len(self._row_ids)
             return int(self._file.rows(f"select count(*) from {self._from}")[0][0])
 
     def close(self) -> None:
@@ -160,31 +164,28 @@ class DuckDBTable:
             if rows is None or np.isin(rows, numbers, assume_unique=True).any():
                 yield numbers, batch
 
-    def only_text(self, column: str, path: Sequence[str]) -> str | None:
-        """Return the text that all values of a field have; None if that is not known.
+    def only_text(self, column: str, paths: Sequence[Sequence[str]]) -> str | None:
+        """Return the text that all values of some fields have; None if that is not known.
 
         Any read of pixels decodes 2048 rows; statistics cost none.
 
         Args:
             column: Name of a struct column.
-            path: Names of the fields in it, those of the structs in a list among them.
+            paths: Names on the way to each field, those of the structs in a list among them.
         """
         if self._table is None or not self._has_row_ids:
             return None
-        kind, position = self.schema.field(column).type, []
-        for name in path:
-            if not pa.types.is_struct(kind):
-                kind = kind.value_type
-                position.append(1)
-            position.append(kind.get_field_index(name) + 1)
-            kind = kind.field(name).type
-        tail = "".join(f", {one}" for one in position)
+        kind = self.schema.field(column).type
+        places = {_place_within(kind, path) for path in paths}
         segments = self._file.rows(
-            f"select stats, has_updates from pragma_storage_info({quoted_text(self._table)}) where "
-            f"column_name = {quoted_text(column)} and regexp_full_match(column_path, '.[0-9]+{tail}.')"
+            f"select stats, has_updates, regexp_extract(column_path, '.[0-9]+, (.*).', 1) as place "
+            f"from pragma_storage_info({quoted_text(self._table)}) where "
+            f"column_name = {quoted_text(column)} and place in ({', '.join(map(quoted_text, places))})"
         )
+        if {place for _, _, place in segments} != places:
+            return None
         texts = set()
-        for stats, has_updates in segments:
+        for stats, has_updates, _ in segments:
             # Before version 2 these are words; of long texts only the beginning is kept.
             if has_updates or not isinstance(stats, dict) or stats.get("has_null", True):
                 return None
@@ -311,17 +312,6 @@ class DuckDBTable:
         return f"({self._query})" if self._table is None else quoted_name(self._table)
 
     @cached_property
-    def _has_row_ids(self) -> bool:
-        """Whether rows have numbers: those of tables do, of views and queries not."""
-        if self._table is None:
-            return False
-        with self.reading():
-            found = self._file.rows(
-                f"select 1 from duckdb_tables() where table_name = {quoted_text(self._table)}"
-            )
-        return bool(found)
-
-    @cached_property
     def _row_ids(self) -> Integers:
         """DuckDB's number of each row, ascending: there are gaps where rows were deleted."""
         table = self._file.sql(f"select rowid from {self._from}").to_arrow_table()
@@ -330,7 +320,9 @@ class DuckDBTable:
 
     @cached_property
     def _key(self) -> RowKey | None:
-        return None if self._table is None else find_key(self._file, self._table)
+        if self._table is None or not self._may_have_key:
+            return None
+        return find_key(self._file, self._table)
 
     def _schema_of(self, what: str) -> pa.Schema:
         schema: pa.Schema = (
@@ -338,35 +330,32 @@ class DuckDBTable:
         )
         return schema
 
-    def _find_table(self, wanted: str | None) -> str:
-        """Return the table to read.
+    def _find_table(self, wanted: str | None) -> tuple[str, bool, bool]:
+        """Return the table to read, whether its rows have numbers, and whether it has a key.
 
         Raises:
             SourceError: If it is missing, or none was named and not exactly one has images.
         """
         with self.reading():
-            known: list[str] = [
-                name
-                for name, _ in self._file.rows(
-                    "select table_name, 1 from duckdb_tables() where not internal union all "
-                    "select view_name, 2 from duckdb_views() where not internal order by all"
-                )
+            known = self._file.rows(
+                "select table_name, true as has_rowid, has_primary_key from duckdb_tables() where "
+                "not internal union all select view_name, false, false from duckdb_views() where "
+                "not internal order by table_name, has_rowid desc"
+            )
+            candidates = [
+                one
+                for one in known
+                if wanted == one[0]
+                or (wanted is None and find_image_columns(self._schema_of(quoted_name(one[0]))))
             ]
-            if wanted is not None:
-                candidates = [name for name in known if name == wanted]
-            else:
-                candidates = [
-                    name
-                    for name in known
-                    if find_image_columns(self._schema_of(quoted_name(name)))
-                ]
         if len(candidates) != 1:
             asked = "tables with images" if wanted is None else f"tables of the name {wanted!r}"
             raise SourceError(
                 f"{self._file.path} has {len(candidates)} {asked} (its tables and views are "
-                f"{listed(known)}): expected one, or table= to say which, or query=."
+                f"{listed([name for name, *_ in known])}): expected one, or table= to say which, or query=."
             )
-        return candidates[0]
+        table, has_row_ids, has_key = candidates[0]
+        return table, has_row_ids, has_key
 
 
 def open_duckdb(
@@ -387,6 +376,18 @@ def open_duckdb(
         rgb: ``"interleaved"`` if each pixel is red, green and blue side by side.
     """
     return open_table(DuckDBTable(os.fspath(path), table, query), image_column, rgb)
+
+
+def _place_within(kind: pa.DataType, path: Sequence[str]) -> str:
+    """Return the numbers that DuckDB has for a field in a struct."""
+    position = []
+    for name in path:
+        if not pa.types.is_struct(kind):
+            kind = kind.value_type
+            position.append(1)
+        position.append(kind.get_field_index(name) + 1)
+        kind = kind.field(name).type
+    return ", ".join(map(str, position))
 
 
 def _in_utc(field: pa.Field) -> pa.Field:

@@ -95,12 +95,12 @@ class ArrowTable(Protocol):
 class HasStatistics(Protocol):
     """A table that knows something of its values without reading them."""
 
-    def only_text(self, column: str, path: Sequence[str]) -> str | None:
-        """Return the text that all values of a field have; None if any differs or is null.
+    def only_text(self, column: str, paths: Sequence[Sequence[str]]) -> str | None:
+        """Return the text that all values of some fields have; None if any differs or is null.
 
         Args:
             column: Name of a struct column.
-            path: Names of the fields in it, those of the structs in a list among them.
+            paths: Names on the way to each field, those of the structs in a list among them.
         """
         ...
 

@@ -324,11 +324,10 @@ class TableSource:
         if self._apart is not None or not layout.has_pixel_type or not self.num_rows:
             return False
         if isinstance(self._table, HasStatistics):
+            of_types = ("chunks", "dtype"), ("pixels_meta", "type")
             with self._table.reading():
-                stored = self._table.only_text(self._column, ("chunks", "dtype"))
-                stated_type = self._table.only_text(self._column, ("pixels_meta", "type"))
-            if stored is not None and stored == stated_type:
-                return True
+                if self._table.only_text(self._column, of_types) is not None:
+                    return True
         probes = np.unique(np.linspace(0, self.num_rows - 1, 3).astype(np.int64))
         probe = ImageTableReader(layout, self.where)
         stated = ImageTableReader(layout, self.where)
