@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import stat
 import sys
 import tempfile
 import weakref
@@ -22,6 +23,9 @@ HEADER_BYTES = 4096
 
 _NO_FILE = -1
 """In place of a descriptor, in the notes of who has memory of its own."""
+_DESCRIPTORS, _GROUPS, _NAMESPACE = map(
+    Path, ("/proc/self/fd", "/proc/self/cgroup", "/proc/self/ns/pid")
+)
 _lock = ProcessLock()
 
 
@@ -122,7 +126,7 @@ def _is_of_others(note: Path, key: str) -> bool:
 
 
 def _can_meet() -> bool:
-    return Path("/proc/self/fd").exists() and hasattr(os, "memfd_create")
+    return _DESCRIPTORS.exists() and hasattr(os, "memfd_create")
 
 
 def _key(name: str) -> str:
@@ -136,9 +140,9 @@ def locked_folder() -> Iterator[Path | None]:
         folder = Path(tempfile.gettempdir()) / f"fastloader-{os.getuid()}"  # or there is none
         folder.mkdir(mode=0o700, exist_ok=True)
         status = folder.lstat()
-        # In a folder for all users, somebody else may have taken the name.
-        is_ours = status.st_uid == os.getuid() and not status.st_mode & 0o077
-        if not is_ours or folder.is_symlink():
+        # In a folder for all users, somebody else may have taken the name, or made a link of it.
+        is_closed = stat.S_ISDIR(status.st_mode) and not status.st_mode & 0o077
+        if not is_closed or status.st_uid != os.getuid():
             yield None
             return
         descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
@@ -154,9 +158,8 @@ def locked_folder() -> Iterator[Path | None]:
 
 def _scope() -> str:
     """Describe who may share memory: its use is charged to a control group."""
-    groups = Path("/proc/self/cgroup")
-    text = groups.read_text(encoding="utf-8") if groups.exists() else ""
-    return text + str(Path("/proc/self/ns/pid").readlink())
+    text = _GROUPS.read_text(encoding="utf-8") if _GROUPS.exists() else ""
+    return text + str(_NAMESPACE.readlink())
 
 
 def _open_noted(note: Path, key: str) -> MemoryFile | None:

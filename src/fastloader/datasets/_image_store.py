@@ -33,11 +33,8 @@ from fastloader.inspection._fingerprint import OwnFingerprint
 from fastloader.machine._machine import read_machine
 from fastloader.shm import ProcessLock, can_send_memory_files, gives_huge_pages
 from fastloader.sources import (
-    ClosableSource,
-    GroupedSource,
     ImageSource,
     ImageTable,
-    SelectedSource,
     WritePixels,
     release_memory,
 )
@@ -79,6 +76,7 @@ class ImageStore(OwnFingerprint):
             channels: Channels to keep, in this order; all if None.
             options: Where decoded pixels are kept.
         """
+        # What else it can do is told by its attributes, one by one: protocols look at all of them.
         self._source = source
         self._rows = rows
         self._is_stored = source.read_table().has_image[rows]
@@ -290,8 +288,8 @@ class ImageStore(OwnFingerprint):
 
     def _release(self) -> None:
         """Give back what reading took; DuckDB keeps several times the pixels while it is open."""
-        if isinstance(self._source, ClosableSource):
-            self._source.close()
+        if close := getattr(self._source, "close", None):
+            close()
         release_memory()
 
     def _num_threads(self) -> int:
@@ -330,7 +328,7 @@ class ImageStore(OwnFingerprint):
         layout = self._layout(slice(None))
         edges, choice = self._edges(layout), self._choice()
         content = f"{self._source.fingerprint} {choice}"
-        if self._options.cache == "disk":
+        if self._options.folder is not None:
             path = disk_cache_path(self._options.folder, self._source.where, choice)
 
             def check_disk() -> None:
@@ -348,15 +346,13 @@ class ImageStore(OwnFingerprint):
     def _choice(self) -> str:
         """Say which images of the source these are."""
         choice = f"{self._channels} {_digest(self._rows)} {_digest(self._is_stored)}"
-        if isinstance(self._source, SelectedSource):
-            choice += f" {self._source.selection}"
-        return choice
+        selection = getattr(self._source, "selection", None)
+        return choice if selection is None else f"{choice} {selection}"
 
     def _edges(self, layout: PixelLayout) -> Integers:
         """Return the first image of each unit that is decoded together, and last their number."""
-        groups = None
-        if isinstance(self._source, GroupedSource):
-            groups = np.searchsorted(self._source.group_starts, self._rows, "right") - 1
+        starts = getattr(self._source, "group_starts", None)
+        groups = None if starts is None else np.searchsorted(starts, self._rows, "right") - 1
         return choose_units(layout.sizes_bytes, groups)
 
     def _check_memory(self, num_bytes: int) -> None:
@@ -380,7 +376,7 @@ class ImageStore(OwnFingerprint):
             return
         largest = int(np.argmax(self._shapes[positions].prod(axis=1)))
         advice = "keep them on a disk with cache='disk', "
-        if self._options.cache == "disk":
+        if self._options.folder is not None:
             advice = (
                 f"choose a folder with more room than {self._options.folder} with cache_dir=, remove "
                 f"what is not needed any more (fastloader cache), "

@@ -356,5 +356,7 @@ def _choose_store(
     chosen: Literal["shared", "disk", "none"] = "shared" if preload else "none"
     if cache != "auto":
         chosen = "none" if cache == "device" else cache
-    place = default_cache_folder() if folder is None else Path(folder)
+    place = None
+    if chosen == "disk":
+        place = default_cache_folder() if folder is None else Path(folder)
     return StoreOptions(chosen, place, None if max_bytes is None else int(max_bytes))

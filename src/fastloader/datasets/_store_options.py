@@ -12,7 +12,7 @@ class StoreOptions:
     """Where decoded pixels are kept."""
 
     cache: Literal["shared", "disk", "none"]
-    folder: Path
-    """Of caches on disk."""
+    folder: Path | None
+    """Of caches on disk; None where another cache was chosen."""
     max_bytes: int | None
     """Most bytes that a cache may take; what is free if None."""
