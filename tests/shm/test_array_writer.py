@@ -21,3 +21,12 @@ def test_what_is_written_to_a_view_is_in_the_block():
     ArrayWriter(block).view(8, (2, 2), np.dtype(np.int32))[...] = [[1, 2], [3, 4]]
 
     np.testing.assert_array_equal([1, 2, 3, 4], block[8:24].view(np.int32))
+
+
+def test_parts_are_of_the_block_one_after_another():
+    block = np.zeros(24, np.uint8)
+
+    for part in ArrayWriter(block).parts(8, 12):
+        part[...] = 7
+
+    assert block.tolist() == [0] * 8 + [7] * 12 + [0] * 4

@@ -1,5 +1,6 @@
 """Writes arrays into memory of this process."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,8 @@ __all__ = ["ArrayWriter"]
 class ArrayWriter:
     """Puts arrays at positions in a block of bytes.
 
-    Calling it copies an array that exists already; `view` lets the bytes be made where they
-    stay.
+    Calling it copies an array that exists already; `view` and `parts` let the bytes be made where
+    they stay.
 
     **Threads:** any number, each at positions of its own.
     """
@@ -38,6 +39,16 @@ class ArrayWriter:
         content = array.reshape(-1).view(np.uint8)
         for start, stop in self._pages.parts(offset_bytes, offset_bytes + len(content)):
             self._block[start:stop] = content[start - offset_bytes : stop - offset_bytes]
+
+    def parts(self, offset_bytes: int, num_bytes: int) -> Iterator[npt.NDArray[np.uint8]]:
+        """Yield parts of the block, in order, each to be written to before the next is asked for.
+
+        Args:
+            offset_bytes: Position of the first byte.
+            num_bytes: Of all parts, inside the block.
+        """
+        for start, stop in self._pages.parts(offset_bytes, offset_bytes + num_bytes):
+            yield self._block[start:stop]
 
     def view(
         self, offset_bytes: int, shape: tuple[int, ...], dtype: np.dtype[Any]

@@ -180,10 +180,12 @@ def _with_structs(array: pa.Array, fields: Mapping[str, pa.Array]) -> pa.Array:
         mask=pa.array(~valid_mask(structs)) if structs.null_count else None,
     )
     item = pa.field(kind.value_field.name, values.type)
+    # `buffers` makes objects of those of all fields, too.
+    own = array.buffers()[:2] if array.null_count else [None, array.offsets.buffers()[1]]
     return pa.Array.from_buffers(
         pa.large_list(item) if pa.types.is_large_list(kind) else pa.list_(item),
         len(array),
-        array.buffers()[:2],
+        own,
         array.null_count,
         array.offset,
         [values],

@@ -1,16 +1,16 @@
 """Just enough of FlatBuffers to read Arrow's headers, every position checked."""
 
 import struct
-from dataclasses import dataclass
 
 __all__ = ["FlatTable", "HeaderError"]
+
+_CUT_OFF = "a header is cut off"
 
 
 class HeaderError(Exception):
     """A header makes no sense; who knows the file says it."""
 
 
-@dataclass(frozen=True, slots=True)
 class FlatTable:
     """A table of a flatbuffer: numbered fields, each of which may be missing.
 
@@ -18,10 +18,25 @@ class FlatTable:
         FlatBuffers internals, https://flatbuffers.dev/internals/.
     """
 
-    content: bytes
-    """The whole buffer."""
-    position: int
-    """Where the table starts."""
+    __slots__ = ("_distances", "content", "position")
+
+    def __init__(self, content: bytes, position: int) -> None:
+        """Read where the fields lie.
+
+        Args:
+            content: The whole buffer.
+            position: Where the table starts.
+
+        Raises:
+            HeaderError: If that lies outside the buffer.
+        """
+        self.content = content
+        self.position = position
+        fields = position - _unpack(content, "<i", position)
+        num_fields = max(0, _unpack(content, "<H", fields) - 4) // 2
+        if fields + 4 + 2 * num_fields > len(content):
+            raise HeaderError(_CUT_OFF)
+        self._distances = struct.unpack_from(f"<{num_fields}H", content, fields + 4)
 
     @classmethod
     def root(cls, content: bytes) -> "FlatTable":
@@ -43,7 +58,7 @@ class FlatTable:
         Raises:
             HeaderError: If it lies outside the buffer.
         """
-        at = self._place(field)
+        at = self.place(field)
         return default if at is None else _unpack(self.content, kind, at)
 
     def table(self, field: int) -> "FlatTable | None":
@@ -52,7 +67,7 @@ class FlatTable:
         Raises:
             HeaderError: If it lies outside the buffer.
         """
-        at = self._place(field)
+        at = self.place(field)
         return None if at is None else FlatTable(self.content, self._follow(at))
 
     def vector(self, field: int, item_bytes: int) -> tuple[int, int]:
@@ -65,25 +80,22 @@ class FlatTable:
         Raises:
             HeaderError: If they do not all lie inside the buffer.
         """
-        at = self._place(field)
+        at = self.place(field)
         if at is None:
             return 0, 0
         start = self._follow(at)
         count = _unpack(self.content, "<I", start)
         if start + 4 + count * item_bytes > len(self.content):
-            raise HeaderError("a header is cut off")
+            raise HeaderError(_CUT_OFF)
         return start + 4, count
+
+    def place(self, field: int) -> int | None:
+        """Return where a field lies; None if it is missing."""
+        distance = self._distances[field] if field < len(self._distances) else 0
+        return self.position + distance if distance else None
 
     def _follow(self, at: int) -> int:
         return at + _unpack(self.content, "<I", at)
-
-    def _place(self, field: int) -> int | None:
-        """Return where a field lies, by the table that gives the fields' distances."""
-        fields = self.position - _unpack(self.content, "<i", self.position)
-        if 4 + 2 * field >= _unpack(self.content, "<H", fields):
-            return None
-        distance = _unpack(self.content, "<H", fields + 4 + 2 * field)
-        return self.position + distance if distance else None
 
 
 def _unpack(content: bytes, kind: str, at: int) -> int:
@@ -92,4 +104,4 @@ def _unpack(content: bytes, kind: str, at: int) -> int:
             return int(struct.unpack_from(kind, content, at)[0])
     except struct.error:
         pass
-    raise HeaderError("a header is cut off")
+    raise HeaderError(_CUT_OFF)

@@ -21,7 +21,7 @@ from fastloader.sources._ipc_message import (
     buffer_paths,
     find_batches,
     is_little_endian,
-    names_within,
+    read_footer,
     without_dictionaries,
 )
 from fastloader.sources._ipc_pixels import ApartBatch, PixelLeaf, find_pixel_leaf
@@ -38,8 +38,6 @@ Integers: TypeAlias = npt.NDArray[np.int64]
 IsKept: TypeAlias = npt.NDArray[np.bool_]
 T = TypeVar("T")
 
-_MAGIC = b"ARROW1"
-_TAIL_BYTES = 10  # length of the footer, and the magic once more
 _MAPPED_VIEWS = 128
 """Views of record batches of a mapped file to keep: to find the arrays of one takes 0.2 ms."""
 
@@ -61,7 +59,7 @@ class IpcFile:
             SourceError: If it is no such file, or cut off.
         """
         self._location = Location(path, storage_options)
-        self.fingerprint = self._read_fingerprint()
+        self.fingerprint = ""
         """Hash of the file's footer, size and time of change."""
         self._opened = OpenedHere(self._open)
         self._copied = OpenedHere(self._map_copy)
@@ -70,26 +68,24 @@ class IpcFile:
         self._leaves: dict[tuple[str, str], PixelLeaf | None] = {}
         self._mapped: OpenedHere[dict[tuple[str, ...], Any]] = OpenedHere(dict)
         self._decompressed = KeptBlocks()
+        self._opened.get()
 
     def __getstate__(self) -> dict[str, Any]:
-        return state_without(self, "schema", "_headers")
+        return state_without(self, "_columns", "_headers")
 
     @property
     def path(self) -> str:
         """The file, as error messages name it."""
         return self._location.path
 
-    @cached_property
+    @property
     def schema(self) -> pa.Schema:
         """Names and types of the columns.
 
         Raises:
             SourceError: If a name, also of a field of theirs, is no text.
         """
-        schema = stored_schema(self.reader().schema)
-        with self.reading():
-            list(names_within(schema))  # Arrow decodes each name where somebody asks for it
-        return schema
+        return self._columns[0]
 
     def close(self) -> None:
         """Let go of what this thread has open; it is opened again when needed."""
@@ -225,8 +221,8 @@ class IpcFile:
         mapped = self._opened.get()
         mapped.seek(0)
         start = mapped.read_buffer(1).address
-        file = pa.OSFile(self.path)
-        check_unchanged(self.path, self._read_fingerprint(), self.fingerprint)
+        with self.reading():
+            file = self._checked(pa.OSFile(self.path))
         return partial(read_view, self.path, file, range(start, start + mapped.size()))
 
     def read_batch(
@@ -257,10 +253,14 @@ class IpcFile:
             SourceError: If the record batch has fewer rows than the file says.
         """
         images = self._read_images(number, column, is_kept)
-        size, validity = self._headers[number].num_rows, images.buffers()[0]
-        is_there = len(images) == size and (validity is None or 8 * validity.size >= size)
+        size = self._headers[number].num_rows
+        is_there = len(images) == size
+        if (
+            images.null_count
+        ):  # all buffers are many objects: of images without nulls none is needed
+            is_there &= 8 * images.buffers()[0].size >= size
         fields = images.flatten() if is_there else []
-        if not is_there or any(len(field) != size for field in fields):
+        if not is_there or not set(map(len, fields)) <= {size}:
             raise SourceError(
                 f"{self.path}, record batch {number}: expected {size} rows of "
                 f"{column!r}, but the file holds fewer."
@@ -323,11 +323,12 @@ class IpcFile:
             SourceError: If it is another one by now.
         """
         with self.reading():
-            check_unchanged(self.path, self._read_fingerprint(), self.fingerprint)
             if self._location.is_local:
-                with pa.memory_map(self.path) as file:  # no descriptor stays open
-                    return pa.BufferReader(file.read_buffer())
-            return self._location.open_input()
+                with pa.memory_map(self.path) as mapped:  # no descriptor stays open
+                    file = pa.BufferReader(mapped.read_buffer())
+            else:
+                file = self._location.open_input()
+            return self._checked(file)
 
     def _map_copy(self) -> tuple[mmap.mmap, ipc.RecordBatchFileReader]:
         """Map the file so that pages which are written to are copied first, and read it there.
@@ -335,18 +336,39 @@ class IpcFile:
         In this thread alone: each of Arrow's takes fresh memory for what it decompresses.
         """
         with self.reading(), Path(self.path).open("rb") as file:
-            check_unchanged(self.path, self._read_fingerprint(), self.fingerprint)
             mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
-            options = ipc.IpcReadOptions(use_threads=False)
-            return mapping, ipc.open_file(pa.py_buffer(mapping), options=options)
+            copied = self._checked(pa.BufferReader(mapping))
+            return mapping, ipc.open_file(copied, options=ipc.IpcReadOptions(use_threads=False))
+
+    def _checked(self, file: pa.NativeFile) -> pa.NativeFile:
+        """Return what was just opened, if it is the file that was looked at first.
+
+        Raises:
+            SourceError: If it is another one by now, or no Arrow IPC file.
+        """
+        found = self._location.fingerprint(read_footer(file, self.path))
+        self.fingerprint = self.fingerprint or found
+        check_unchanged(self.path, found, self.fingerprint)
+        return file
+
+    @cached_property
+    def _columns(self) -> tuple[pa.Schema, list[tuple[str, ...]] | None]:
+        """The schema, and which field each buffer of a record batch belongs to, if that is known.
+
+        Raises:
+            SourceError: If a name is no text: Arrow decodes each where somebody asks for it.
+        """
+        schema = stored_schema(self._whole.get().schema)
+        with self.reading():
+            return schema, buffer_paths(schema)
 
     @cached_property
     def _headers(self) -> list[BatchHeader]:
         with self.reading():
             file = self._opened.get()
-            return find_batches(file, _read_footer(file, self.path))
+            return find_batches(file, read_footer(file, self.path))
 
-    @property
+    @cached_property
     def _is_mapped(self) -> bool:
         """Whether record batches are views of the file, which take no memory."""
         return self._location.is_local and not self._is_compressed and self._is_native
@@ -361,38 +383,17 @@ class IpcFile:
         sizes = [header.num_rows for header in self._headers]
         return np.concatenate([[0], np.cumsum(np.array(sizes, np.int64))]).astype(np.int64)
 
-    @cached_property
+    @property
     def buffer_paths(self) -> list[tuple[str, ...]] | None:
         """Which field each buffer of a record batch belongs to; None if that is not known."""
-        return buffer_paths(self.schema) if self._is_native else None
+        return self._columns[1] if self._is_native else None
 
     @cached_property
     def _is_native(self) -> bool:
         """Whether the numbers of the file are as this machine has them."""
         with self.reading():
-            return is_little_endian(_read_footer(self._opened.get(), self.path))
-
-    def _read_fingerprint(self) -> str:
-        with self.reading(), self._location.opened() as file:
-            return self._location.fingerprint(_read_footer(file, self.path))
+            return is_little_endian(read_footer(self._opened.get(), self.path))
 
 
 def _reading(path: str) -> AbstractContextManager[None]:
     return naming(path, "an Arrow IPC file", ValueError, KeyError, HeaderError)
-
-
-def _read_footer(file: pa.NativeFile, path: str) -> bytes:
-    """Return the footer of a file.
-
-    Raises:
-        SourceError: If there is none.
-    """
-    size = file.size()
-    tail = file.read_at(min(size, _TAIL_BYTES), max(0, size - _TAIL_BYTES))
-    footer_bytes = int.from_bytes(tail[:4], "little", signed=True)
-    if tail[4:] != _MAGIC or not 0 < footer_bytes <= size - _TAIL_BYTES - 8:
-        raise SourceError(
-            f"{path} is no Arrow IPC file, or its end is cut off: {size} bytes that do not end "
-            f"in a footer. (The streaming format has none: write an IPC file, or Feather.)"
-        )
-    return bytes(file.read_at(footer_bytes, size - _TAIL_BYTES - footer_bytes))

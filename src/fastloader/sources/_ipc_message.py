@@ -2,13 +2,14 @@
 
 import mmap
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 from pyarrow import ipc
 
+from fastloader.errors import SourceError
 from fastloader.sources._flatbuffer import FlatTable, HeaderError
 
 __all__ = [
@@ -16,10 +17,12 @@ __all__ = [
     "buffer_paths",
     "find_batches",
     "is_little_endian",
-    "names_within",
+    "read_footer",
     "without_dictionaries",
 ]
 
+_MAGIC = b"ARROW1"
+_TAIL_BYTES = 10  # length of the footer, and the magic once more
 _BLOCK = struct.Struct("<qi4xq")
 _PAIR = struct.Struct("<qq")
 _MAX_ROWS_PER_BYTE = 10_000
@@ -121,6 +124,27 @@ class BatchHeader:
         return ipc.read_record_batch(ipc.read_message(pa.py_buffer(message)), schema)
 
 
+def read_footer(file: pa.NativeFile, path: str) -> bytes:
+    """Return the footer of a file.
+
+    Args:
+        file: The file, open.
+        path: The same, as error messages name it.
+
+    Raises:
+        SourceError: If there is none.
+    """
+    size = file.size()
+    tail = file.read_at(min(size, _TAIL_BYTES), max(0, size - _TAIL_BYTES))
+    footer_bytes = int.from_bytes(tail[:4], "little", signed=True)
+    if tail[4:] != _MAGIC or not 0 < footer_bytes <= size - _TAIL_BYTES - 8:
+        raise SourceError(
+            f"{path} is no Arrow IPC file, or its end is cut off: {size} bytes that do not end "
+            f"in a footer. (The streaming format has none: write an IPC file, or Feather.)"
+        )
+    return bytes(file.read_at(footer_bytes, size - _TAIL_BYTES - footer_bytes))
+
+
 def is_little_endian(footer: bytes) -> bool:
     """Return whether the numbers of a file are as this machine has them.
 
@@ -162,23 +186,12 @@ def buffer_paths(schema: pa.Schema) -> list[tuple[str, ...]] | None:
 
     Returns:
         None if the number of buffers cannot be told from the types alone.
-    """
-    paths: list[tuple[str, ...]] = []
-    for field in without_dictionaries(schema):
-        if not _add_paths(field.type, (field.name,), paths):
-            return None
-    return paths
-
-
-def names_within(fields: Iterable[pa.Field]) -> Iterator[str]:
-    """Yield the names of fields and of those below them.
 
     Raises:
-        UnicodeDecodeError: If one is no text.
+        UnicodeDecodeError: If a name is no text, also one below a type of which that is so.
     """
-    for field in fields:
-        yield field.name
-        yield from names_within(_children(field.type))
+    paths: list[tuple[str, ...]] = []
+    return paths if _add_paths(without_dictionaries(schema), (), paths) else None
 
 
 def without_dictionaries(schema: pa.Schema) -> pa.Schema:
@@ -245,10 +258,9 @@ def _codec_name(compression: FlatTable) -> str:
 
 
 def _write_body_length(header: bytearray, length: int) -> None:
-    message = FlatTable.root(bytes(header))
-    fields = message.position - struct.unpack_from("<i", header, message.position)[0]
-    distance = struct.unpack_from("<H", header, fields + 4 + 2 * 3)[0]
-    struct.pack_into("<q", header, message.position + distance, length)
+    place = FlatTable.root(bytes(header)).place(3)
+    if place is not None:  # or there are no values
+        struct.pack_into("<q", header, place, length)
 
 
 _PLAIN_KINDS = (
@@ -263,15 +275,22 @@ _NUM_BUFFERS = {kind.id: kind.num_buffers for kind in _PLAIN_KINDS} | {pa.null()
 """Of a value of each kind by its number; without its children."""
 
 
-def _add_paths(kind: pa.DataType, path: tuple[str, ...], paths: list[tuple[str, ...]]) -> bool:
-    if kind.id not in _NUM_BUFFERS:
-        return False
-    paths += [path] * _NUM_BUFFERS[kind.id]
-    return all(_add_paths(field.type, (*path, field.name), paths) for field in _children(kind))
+def _add_paths(
+    fields: Iterable[pa.Field], path: tuple[str, ...], paths: list[tuple[str, ...]]
+) -> bool:
+    """Add the paths of the buffers of fields and of those below them; False if some are not known."""
+    is_known = True
+    for field in fields:
+        kind, name = field.type, field.name
+        within = (*path, name)
+        paths += [within] * _NUM_BUFFERS.get(kind.id, 0)
+        is_known &= kind.id in _NUM_BUFFERS
+        if kind.num_fields:
+            is_known &= _add_paths(_children(kind), within, paths)
+    return is_known
 
 
-def _children(kind: pa.DataType) -> Iterator[pa.Field]:
+def _children(kind: pa.DataType) -> Iterable[pa.Field]:
     if pa.types.is_struct(kind):
-        yield from kind
-    elif hasattr(kind, "value_field"):
-        yield kind.value_field
+        return kind  # type: ignore[no-any-return]
+    return [kind.value_field] if hasattr(kind, "value_field") else []

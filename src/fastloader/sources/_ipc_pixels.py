@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,9 @@ from fastloader.sources._ome_arrow_layout import PIXELS
 from fastloader.sources._pixels_apart import Fill, LoadPart, LoadPixels
 
 __all__ = ["ApartBatch", "PixelLeaf", "find_pixel_leaf"]
+
+Items: TypeAlias = npt.NDArray[np.generic]
+"""Named, since functions in functions look their types up each time they are made."""
 
 _SPARE_BYTES = 64 << 10
 """Beside twice its pixels, what a buffer may hold without being taken for damaged."""
@@ -70,7 +73,7 @@ class PixelLeaf:
         if not is_bytes and pixels.values.null_count:
             return None
         content = pixels.buffers()[-1]
-        items: npt.NDArray[np.generic]
+        items: Items
         if is_bytes:
             items = np.frombuffer(content or b"", np.uint8)
         else:
@@ -106,15 +109,15 @@ class PixelLeaf:
 
         size = self.dtype.itemsize
 
-        def load(num_items: int) -> npt.NDArray[np.generic]:
+        def load(num_items: int) -> Items:
             with reading():
                 return first(num_items * size).view(self.dtype)
 
-        def load_part(start: int, stop: int) -> npt.NDArray[np.generic] | None:
+        def load_part(start: int, stop: int) -> Items | None:
             part = None if frame is None else frame.part(start * size, stop * size)
             return None if part is None else part.view(self.dtype)
 
-        def fill_items(target: npt.NDArray[Any]) -> None:
+        def fill_items(target: Items) -> None:
             assert fill is not None  # noqa: S101 - asked for only then
             with reading():
                 fill(target.view(np.uint8))

@@ -2,7 +2,7 @@
 
 import mmap
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +52,7 @@ def read_view(
     file: pa.NativeFile,
     addresses: range,
     view: npt.NDArray[Any],
-    target: npt.NDArray[Any],
+    targets: Iterable[npt.NDArray[np.uint8]],
 ) -> None:
     """Read what a view of a mapped file holds, without a look at it.
 
@@ -61,18 +61,23 @@ def read_view(
         file: The same, open.
         addresses: Where all of it is mapped.
         view: One dimension, contiguous, all or nothing of it there.
-        target: Filled; contiguous.
+        targets: Filled, one after another; contiguous, as long as the view together.
 
     Raises:
         SourceError: If it cannot be read, or has become shorter.
     """
-    if view.ctypes.data not in addresses:  # a library may have made it
-        target[:] = view
+    address, num_done = view.ctypes.data, 0
+    if address not in addresses:  # a library may have made it
+        content = view.view(np.uint8)
+        for target in targets:
+            target[:] = content[num_done : num_done + len(target)]
+            num_done += len(target)
         return
     with naming(path, "as it was when it was opened"):
-        file.seek(view.ctypes.data - addresses.start)
-        num_read = file.readinto(target.view(np.uint8).data)
-    if num_read != view.nbytes:
+        file.seek(address - addresses.start)
+        for target in targets:
+            num_done += file.readinto(target)
+    if num_done != view.nbytes:
         raise SourceError(
             f"{path} has become shorter since it was opened: make the dataset anew."
         )

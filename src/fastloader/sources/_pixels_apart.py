@@ -1,6 +1,6 @@
 """Pixels of record batches that are brought to memory where they are written, not before."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor, Future
 from itertools import accumulate
 from typing import Any, NamedTuple, TypeAlias
@@ -21,8 +21,9 @@ LoadPixels: TypeAlias = Callable[[int], npt.NDArray[Any]]
 LoadPart: TypeAlias = Callable[[int, int], npt.NDArray[Any] | None]
 """Returns pixels of a record batch from one on to before another, alone; None if that cannot be."""
 
-ReadPixels: TypeAlias = Callable[[npt.NDArray[Any], npt.NDArray[Any]], None]
-"""Fills the second array with what the first holds, pages of a mapped file that nobody looks at."""
+ReadPixels: TypeAlias = Callable[[npt.NDArray[Any], Iterable[npt.NDArray[np.uint8]]], None]
+"""Fills bytes, one part after another, with what an array holds: pages of a mapped file that nobody
+looks at."""
 
 
 class Fill(NamedTuple):
@@ -39,7 +40,7 @@ _GAP_ITEMS = 128 << 10
 _WHOLE_SHARE = 0.75
 """Of a record batch: more of it takes less time as a whole."""
 _STEP_BYTES = 2 << 20
-"""Read from a file at once: memory that was just taken is still in the processor's cache."""
+"""Read from a file at once, where that takes memory for it."""
 
 
 class ApartPixels:
@@ -138,13 +139,13 @@ class ApartPixels:
             values = values.view(dtype)
         if values.dtype != dtype:
             return False
+        if isinstance(write, ArrayWriter):
+            self._read(values, write.parts(offset, values.nbytes))
+            return True
         step = _STEP_BYTES // dtype.itemsize
         for start in range(0, len(values), step):
-            some, at = values[start : start + step], offset + start * dtype.itemsize
-            if isinstance(write, ArrayWriter):
-                self._read(some, write.view(at, some.shape, dtype))
-            else:
-                write(at, self._in_memory(some))
+            some = self._in_memory(values[start : start + step])
+            write(offset + start * dtype.itemsize, some)
         return True
 
     def close(self) -> None:
@@ -177,11 +178,11 @@ class ApartPixels:
         if self._read is None:
             return values
         there = np.empty_like(values)
-        self._read(values, there)
+        self._read(values, [there.view(np.uint8)])
         return there
 
     def _number_of(self, items: slice) -> int:
-        return int(np.searchsorted(self.starts, items.start, "right")) - 1
+        return int(self.starts.searchsorted(items.start, "right")) - 1
 
     def _find(self, items: slice) -> npt.NDArray[Any]:
         number = self._number_of(items)
