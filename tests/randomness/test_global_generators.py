@@ -10,12 +10,12 @@ import torch
 
 from fastloader.randomness import _global_generators
 from fastloader.randomness._global_generators import (
+    GlobalGenerators,
     NumPyGenerator,
     PythonGenerator,
     TorchGenerator,
-    seeded_states,
 )
-from fastloader.randomness._seeding import seed_global_generators
+from fastloader.randomness._seeding import set_global_seeds
 from fastloader.threads._interpreter_lock import has_interpreter_lock
 
 PYTHON_DRAWS = {
@@ -135,7 +135,7 @@ def test_torchs_generator_goes_on_where_it_was_saved(torch_generator, draw):
         draw(generator)
         looked_at.save()
         expected = generator.get_state()
-        looked_at.put(torch.Generator().manual_seed(4).get_state())
+        generator.manual_seed(4)
         draw(generator)
 
         looked_at.restore()
@@ -143,32 +143,69 @@ def test_torchs_generator_goes_on_where_it_was_saved(torch_generator, draw):
         assert torch.equal(generator.get_state(), expected)
 
 
-@pytest.mark.parametrize("number", [0, 1])
-def test_seeded_states_are_those_that_seeding_leaves(number):
-    python, numpy = global_python_generator(), NumPyGenerator()
-    states = seeded_states(5, 0, number)
-    seed_global_generators(5, 0, number)
-    expected = random.getstate(), np.random.get_state(legacy=False), torch.get_rng_state()
-    np.random.randn()  # the second of the pair has to go
-    random.gauss(0, 1)
-    torch.randn((), dtype=torch.float64)
-    numpy.save()
-
-    torch.default_generator.set_state(states.torch)
-    python.put(states.python)
-    numpy.put(states.numpy)
-
-    assert random.getstate() == expected[0]
-    np.testing.assert_equal(np.random.get_state(legacy=False), expected[1])
-    assert torch.equal(torch.get_rng_state(), expected[2])
+GLOBAL_DRAWS = {
+    "torch": lambda: torch.rand(1),
+    "torch normal": lambda: torch.randn((), dtype=torch.float64),
+    "numpy": np.random.rand,
+    "numpy normal": np.random.randn,
+    "python": random.random,
+    "python gauss": lambda: random.gauss(0, 1),
+}
 
 
-def test_working_out_states_leaves_the_global_generators_alone():
-    def states():
-        return random.getstate(), np.random.get_state(), torch.get_rng_state().tolist()
+@pytest.fixture(params=["known", "torch unknown", "python unknown"])
+def global_generators(request, monkeypatch):
+    """All three, where the memory of each is known, and where it is not."""
+    if request.param == "torch unknown":
+        monkeypatch.setattr(_global_generators, "places_of_draws", lambda _: [])
+    if request.param == "python unknown":
+        monkeypatch.setattr(_global_generators, "_words_of_python", lambda _: None)
+    return GlobalGenerators()
 
-    before = states()
 
-    seeded_states(5, 0, 1)
+@pytest.mark.parametrize("draw", GLOBAL_DRAWS.values(), ids=GLOBAL_DRAWS)
+def test_a_draw_from_any_global_generator_shows(global_generators, draw):
+    set_global_seeds(1, 2, 3)
+    before = global_generators.mark()
 
-    np.testing.assert_equal(states(), before)
+    assert global_generators.mark() == before
+    draw()
+    assert global_generators.mark() != before
+
+
+@pytest.mark.parametrize("draw", GLOBAL_DRAWS.values(), ids=GLOBAL_DRAWS)
+@pytest.mark.parametrize("within", GLOBAL_DRAWS.values(), ids=GLOBAL_DRAWS)
+def test_global_generators_go_on_where_they_were_saved(global_generators, draw, within):
+    set_global_seeds(1, 2, 3)
+    for _ in range(4):  # an odd number of normal draws leaves the second of a pair for later
+        draw()
+        expected = global_states()
+        global_generators.save()
+        assert global_states() == expected
+        set_global_seeds(4, 5, 6)
+        seeded = global_generators.mark()
+        within()
+
+        global_generators.restore(is_touched=global_generators.mark() != seeded)
+
+        assert global_states() == expected
+
+
+def global_states():
+    _, words, place, has_normal, normal = np.random.get_state()
+    numpys = words.tobytes(), place, has_normal and normal  # else an old one is left there
+    return hash(random.getstate()), hash(numpys), hash(torch.get_rng_state().numpy().tobytes())
+
+
+@pytest.mark.parametrize("python_seed", [0, 1, 2**32, 2**64 - 1])
+def test_seeds_are_those_of_the_libraries(python_seed):
+    torch.manual_seed(7)
+    random.seed(python_seed)
+    np.random.seed(2**32 - 1)
+    expected = global_states()
+    for draw in GLOBAL_DRAWS.values():
+        draw()  # the second of a pair has to go
+
+    set_global_seeds(7, python_seed, 2**32 - 1)
+
+    assert global_states() == expected

@@ -1,26 +1,18 @@
-"""The global generators of torch, NumPy and Python, seeded and put back in few microseconds."""
+"""The global generators of torch, NumPy and Python, looked at and put back in few microseconds."""
 
 import ctypes
 import random
 import sys
-import threading
 from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 import torch
 
 from fastloader._torch_internals import places_of_draws
-from fastloader.randomness._seeding import global_seeds
 from fastloader.threads._interpreter_lock import has_interpreter_lock
 
-__all__ = [
-    "GlobalStates",
-    "NumPyGenerator",
-    "PythonGenerator",
-    "TorchGenerator",
-    "seeded_states",
-]
+__all__ = ["GlobalGenerators", "NumPyGenerator", "PythonGenerator", "TorchGenerator"]
 
 _WORDS = 624
 _NUM_BYTES: Final = 4 * (_WORDS + 1)
@@ -43,25 +35,22 @@ class TorchGenerator:
 
     def __init__(self, generator: torch.Generator) -> None:
         self._generator = generator
-        self._places = [_memory(*place) for place in places_of_draws(generator)]
+        self.places = [_memory(*place) for place in places_of_draws(generator)]
+        """What each draw changes, if that is known."""
         self._saved_mark: Any = None
         self._saved: Any = None
 
     def mark(self) -> Any:
         """Return what differs when the generator has drawn."""
-        if not self._places:
+        if not self.places:
             return self._generator.get_state().numpy().tobytes()
-        return [place.tobytes() for place in self._places]
+        return b"".join(self.places)
 
     def save(self) -> None:
         """Remember the state."""
         mark = self.mark()
         if mark != self._saved_mark:
             self._saved, self._saved_mark = self._generator.get_state(), mark
-
-    def put(self, state: torch.Tensor) -> None:
-        """Give it a state that is to be used for a while."""
-        self._generator.set_state(state)
 
     def restore(self) -> None:
         """Put back what was saved."""
@@ -80,39 +69,41 @@ class NumPyGenerator:
     def __init__(self) -> None:
         generator = np.random.get_bit_generator()  # type: ignore[attr-defined]  # not in its stubs
         self._generator = generator  # keeps the memory alive
-        is_known = isinstance(generator, np.random.MT19937)
-        self._words = _words_of_numpy(generator) if is_known else None
+        self._lock = generator.lock
+        self._words: memoryview | None = None
+        self.places: list[memoryview] = []
+        """What each draw changes; nothing of a generator of another kind."""
+        if isinstance(generator, np.random.MT19937):
+            self._words = _memory(generator.ctypes.state_address, _NUM_BYTES)
+            self.places = [self._words[-_MARK_BYTES:]]
         self._saved_mark = b""
         self._saved_raw = b""
         self._saved_normal: float | None = None
 
     def mark(self) -> bytes:
         """Return what differs when the generator has drawn."""
-        return b"" if self._words is None else self._words[-_MARK_BYTES:].tobytes()
+        return b"".join(self.places)
+
+    @property
+    def has_kept_normal(self) -> bool:
+        """Whether the second of a pair of normal draws was kept when the state was saved: none says if it still is."""
+        return self._saved_normal is not None
 
     def save(self) -> None:
         """Remember the state."""
         if self._words is None:
             return
         mark = self.mark()
-        if mark != self._saved_mark or self._saved_normal is not None:
+        if mark != self._saved_mark or self.has_kept_normal:
             self._saved_mark, self._saved_raw = mark, self._words.tobytes()
             self._saved_normal = self._take_normal()
             self.restore(is_touched=False)
-
-    def put(self, raw: bytes) -> None:
-        """Give it words that are to be used for a while; right after `save`."""
-        if self._words is None:
-            return
-        if self._saved_normal is not None:
-            self._take_normal()
-        self._write(raw)
 
     def restore(self, *, is_touched: bool) -> None:
         """Put back what was saved.
 
         Args:
-            is_touched: False if words were put, and nothing was drawn since.
+            is_touched: False if nothing was drawn since it was seeded.
         """
         if self._words is None:
             return
@@ -135,7 +126,7 @@ class NumPyGenerator:
         return None
 
     def _write(self, raw: bytes) -> None:
-        with self._generator.lock:  # others draw without the interpreter's lock
+        with self._lock:  # others draw without the interpreter's lock
             self._words[:] = raw  # type: ignore[index]  # who calls this has looked
 
 
@@ -153,91 +144,80 @@ class PythonGenerator:
     def __init__(self, generator: random.Random) -> None:
         self._generator: Any = generator
         self._words = _words_of_python(generator)
+        self.places = [] if self._words is None else [self._words[:_MARK_BYTES]]
+        """What each draw changes but a normal one that was kept, if that is known."""
         self._saved_mark: Any = None
         self._saved: Any = None
+
+    @property
+    def kept_normal(self) -> Any:
+        """The second of a pair of normal draws, if it is kept for later."""
+        return self._generator.gauss_next
 
     def mark(self) -> Any:
         """Return what differs when the generator has drawn."""
         if self._words is None:
             return self._generator.getstate()
-        # The second is kept of a pair of normal draws.
-        return self._words[:_MARK_BYTES].tobytes(), self._generator.gauss_next
-
-    def state(self) -> Any:
-        """Return what `put` takes."""
-        if self._words is None:
-            return self._generator.getstate()
-        return self._words.tobytes(), self._generator.gauss_next
+        return b"".join(self.places), self.kept_normal
 
     def save(self) -> None:
         """Remember the state."""
         mark = self.mark()
         if mark != self._saved_mark:
-            self._saved, self._saved_mark = self.state(), mark
-
-    def put(self, state: Any) -> None:
-        """Give it a state that is to be used for a while."""
-        if self._words is None:
-            self._generator.setstate(state)
-        else:
-            self._words[:], self._generator.gauss_next = state
+            self._saved_mark = mark
+            if self._words is None:
+                self._saved = mark
+            else:
+                self._saved = self._words.tobytes(), self.kept_normal
 
     def restore(self) -> None:
         """Put back what was saved."""
-        self.put(self._saved)
+        if self._words is None:
+            self._generator.setstate(self._saved)
+        else:
+            self._words[:], self._generator.gauss_next = self._saved
 
 
-class GlobalStates(NamedTuple):
-    """One for each of the generators, for its `put`."""
-
-    torch: torch.Tensor
-    numpy: bytes
-    python: Any
-
-
-class _SpareGenerators:
-    """Generators like the global ones, that nobody draws from."""
+class GlobalGenerators:
+    """The generators behind the functions of torch, NumPy and `random`."""
 
     def __init__(self) -> None:
-        self._torch = torch.Generator()
-        self._python = random.Random(0)  # noqa: S311 - it is no secret
-        twister = np.random.MT19937(0)
-        self._numpy = np.random.RandomState(twister)
-        self._words = _words_of_numpy(twister)
-        self._state = PythonGenerator(self._python).state
+        self._torch = TorchGenerator(torch.default_generator)
+        self._numpy = NumPyGenerator()
+        self._python = PythonGenerator(random.getstate.__self__)  # type: ignore[attr-defined]  # a bound method
+        self._all = self._torch, self._numpy, self._python
+        self._places = [*self._torch.places, *self._numpy.places, *self._python.places]
+        self._are_known = bool(self._torch.places and self._python.places)
+        self._saved_mark: Any = None
 
-    def seeded(self, torch_seed: int, python_seed: int, numpy_seed: int) -> GlobalStates:
-        self._torch.manual_seed(torch_seed)
-        self._python.seed(python_seed)
-        self._numpy.seed(numpy_seed)
-        return GlobalStates(self._torch.get_state(), self._words.tobytes(), self._state())
+    def mark(self) -> Any:
+        """Return what differs when one of them has drawn."""
+        if not self._are_known:
+            return [one.mark() for one in self._all]
+        # In one go: with caches cold, to ask each of them takes three times as long.
+        return b"".join(self._places), self._python.kept_normal
 
+    def save(self) -> None:
+        """Remember the states."""
+        mark = self.mark()
+        if mark != self._saved_mark or self._numpy.has_kept_normal:
+            self._saved_mark = mark
+            for one in self._all:
+                one.save()
 
-class _OfThread(threading.local):
-    spare: _SpareGenerators | None = None
+    def restore(self, *, is_touched: bool) -> None:
+        """Put back what was saved.
 
-
-_of_thread = _OfThread()
-
-
-def seeded_states(*parts: int) -> GlobalStates:
-    """Return the states that `seed_global_generators` leaves, and leave the generators alone.
-
-    Args:
-        *parts: As for `derive_seed`.
-    """
-    spare = _of_thread.spare
-    if spare is None:
-        spare = _of_thread.spare = _SpareGenerators()
-    return spare.seeded(*global_seeds(*parts))
+        Args:
+            is_touched: False if nothing was drawn since the generators were seeded.
+        """
+        self._torch.restore()
+        self._python.restore()
+        self._numpy.restore(is_touched=is_touched)
 
 
 def _memory(address: int, num_bytes: int) -> memoryview:
     return memoryview((ctypes.c_char * num_bytes).from_address(address)).cast("B")
-
-
-def _words_of_numpy(twister: Any) -> memoryview:
-    return _memory(twister.ctypes.state_address, _NUM_BYTES)
 
 
 def _words_of_python(generator: random.Random) -> memoryview | None:

@@ -6,6 +6,7 @@ import threading
 from dataclasses import dataclass
 from hashlib import blake2b
 from operator import index
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,7 +22,15 @@ __all__ = [
     "seed_everything",
     "seed_global_generators",
     "seed_worker",
+    "set_global_seeds",
 ]
+
+_PYTHON: Any = random.getstate.__self__  # type: ignore[attr-defined]  # a bound method
+_seed_python = super(random.Random, _PYTHON).seed  # noqa: S311 - it is no secret
+"""What `random.seed` does with a number, after it has asked, for as long again, whether it is something else."""
+
+_NUMPY: Any = np.random.rand.__self__  # type: ignore[attr-defined]  # a bound method
+"""What users draw from by NumPy's functions; `numpy.random.seed` takes twice as long as its own."""
 
 _SEEDS = struct.Struct("<QQI")  # of torch, Python and NumPy
 
@@ -104,12 +113,23 @@ def seed_global_generators(*parts: int) -> None:
     Args:
         *parts: As for `derive_seed`.
     """
-    torch_seed, python_seed, numpy_seed = global_seeds(*parts)
+    set_global_seeds(*global_seeds(*parts))
+
+
+def set_global_seeds(torch_seed: int, python_seed: int, numpy_seed: int) -> None:
+    """Seed the global generators of torch (CPU), Python and NumPy.
+
+    Args:
+        torch_seed: From `global_seeds`, like the others.
+        python_seed: 64 bits.
+        numpy_seed: 32 bits.
+    """
     torch.default_generator.manual_seed(torch_seed)
-    random.seed(python_seed)
+    _seed_python(python_seed)
+    _PYTHON.gauss_next = None
     # Whoever has put another kind of generator there keeps it: it cannot be seeded like this.
     if isinstance(np.random.get_bit_generator(), np.random.MT19937):  # type: ignore[attr-defined]  # not in NumPy's stubs
-        np.random.seed(numpy_seed)  # noqa: NPY002 - users draw from the global generator
+        _NUMPY.seed(numpy_seed)
 
 
 def seed_worker(worker_id: int) -> None:
