@@ -246,8 +246,9 @@ class FastLoader(ChosenLoader[T_co], ResumableLoader[T_co]):
         self._skipped: list[SkippedSample] = []
         self._begin_anew()
         if given.num_workers == 0:
-            warn_of_ignored(chosen.settings)
-        warn_of_many_workers(given.num_workers, machine)
+            warn_of_ignored(given)
+        else:
+            warn_of_many_workers(given.num_workers, machine)
         if logger.isEnabledFor(logging.DEBUG):
             logger.debug("Settings of a new FastLoader:\n%s", chosen.settings.explain())
 

@@ -13,6 +13,7 @@ from torch.utils.data import IterableDataset, TensorDataset, get_worker_info
 from fastloader import FastLoader
 from fastloader.errors import SettingsError
 from fastloader.stats import LoaderStats, PassTally, StatsSnapshot, _pass_tally, _recorder
+from fastloader.stats._totals import Totals
 
 
 class Sleepy:
@@ -252,6 +253,12 @@ def test_passes_are_summed_up_later_and_none_is_lost(monkeypatch):
     assert loader.stats.snapshot().num_batches == 0
 
 
+def totals_of(tally):
+    totals = Totals()
+    tally.add_to(totals)
+    return totals
+
+
 @pytest.mark.parametrize("lengths", [[0, 0, 2, 3], [0, 5], [2, 0, 2]], ids=str)
 def test_batches_without_samples_are_counted_as_none(lengths):
     tally = PassTally(time.perf_counter())
@@ -259,7 +266,7 @@ def test_batches_without_samples_are_counted_as_none(lengths):
     for length in lengths:
         tally.note(time.perf_counter(), length, None)
 
-    assert tally.totals().num_samples == sum(lengths)
+    assert totals_of(tally).num_samples == sum(lengths)
 
 
 def test_bytes_are_counted_in_rows_of_batches_and_notes_are_summed_up_between(monkeypatch):
@@ -271,7 +278,7 @@ def test_bytes_are_counted_in_rows_of_batches_and_notes_are_summed_up_between(mo
         time.sleep(1e-4)
 
     assert len(tally.waits) <= _pass_tally.LOOKED_AT_ONCE + 1
-    totals = tally.totals()
+    totals = totals_of(tally)
     assert totals.num_measured_batches == 2 * _pass_tally.LOOKED_AT_ONCE
     assert totals.measured_bytes == 8 * totals.num_measured_batches
     assert totals.steady.count == 2 * _pass_tally.LOOKED_AT_ONCE + 2 - 4
@@ -283,7 +290,7 @@ def test_few_batches_are_looked_at_where_many_come_in_no_time(monkeypatch):
 
     for _ in range(100):
         tally.note(time.perf_counter(), 1, torch.zeros(2))
-    totals = tally.totals()
+    totals = totals_of(tally)
 
     assert totals.num_measured_batches == _pass_tally.LOOKED_AT_ONCE
     assert totals.steady_samples == totals.steady.count == 100 - 21
@@ -356,13 +363,13 @@ def test_an_iterator_may_be_collected_while_statistics_are_summed_up(monkeypatch
     next(kept), next(left)
     cycle = [left]
     cycle.append(cycle)
-    totals = PassTally.totals
+    add_to = PassTally.add_to
 
-    def totals_after_collecting(tally):
+    def add_after_collecting(tally, totals):
         gc.collect()
-        return totals(tally)
+        add_to(tally, totals)
 
-    monkeypatch.setattr(PassTally, "totals", totals_after_collecting)
+    monkeypatch.setattr(PassTally, "add_to", add_after_collecting)
     loader.stats._passes[0].close()
     del left, cycle
     seen = []

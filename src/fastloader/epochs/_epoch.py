@@ -84,7 +84,6 @@ class EpochOpener:
         self._ends_with_loader = False
         self._buffers = BufferPool()
         self._habits = DrawingHabits()
-        self._placement = Placement(choice.machine.rank_cpus)
 
     # Made when they are needed, as most loaders need none.
 
@@ -92,6 +91,10 @@ class EpochOpener:
     def residence(self) -> Residence:
         """Of the data on a device."""
         return Residence()
+
+    @cached_property
+    def _placement(self) -> Placement:
+        return Placement(self._choice.machine.rank_cpus)
 
     @cached_property
     def _direct(self) -> DirectReading:
@@ -113,17 +116,15 @@ class EpochOpener:
             begun: The epoch.
             began: When it was asked for, by `time.perf_counter`.
         """
-        deliveries = deliveries_for(loader)
-        epoch = Opening(loader, begun, began, device_of(loader), plan_of(loader), deliveries)
+        device, deliveries = device_of(loader), deliveries_for(loader)
+        epoch = Opening(loader, begun, began, device, plan_of(loader), deliveries)
         begun.order.batches.keeps_arrays = epoch.plan.batched is not None
         seconds = loader.stats.copy_seconds_of_pass()
         if loader.resident is not None or preferred_residence(loader.dataset) is not None:
             if (stream := self._open_resident(epoch)) is not None:
                 return epoch.iterator(stream)
             loader.stats.note_fallback(f"not resident: {self.residence.obstacle}")
-        elif (
-            epoch.device is not None and seconds is None and self._direct.is_kept(epoch.device)
-        ):
+        elif device is not None and seconds is None and self._direct.is_kept(device):
             if (stream := self._open_resident(epoch, is_asked=False)) is not None:
                 return epoch.iterator(stream)
             self._direct.keep_nothing()

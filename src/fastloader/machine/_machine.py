@@ -43,6 +43,8 @@ _LOCAL_WORLD_SIZE = (
 )
 _TASK_CPUS = "SLURM_CPUS_PER_TASK"
 
+_CPU_FACTS = ("affinity_cpus", "granted_cpus", "local_world_size", "rank_cpus")
+
 _START_METHODS = tuple(multiprocessing.get_all_start_methods())
 
 # Threads that are idle at a fork or know how to live through one. Threads of OpenMP, BLAS
@@ -118,21 +120,46 @@ class _ThisMachine(Machine):
         environment: Mapping[str, str] | None = None,
         **facts: object,
     ) -> None:
-        if environment is None:
-            environment = PROCESS_ENVIRONMENT.those_set((_TASK_CPUS, *_LOCAL_WORLD_SIZE))
         own = vars(self)  # the class is frozen
-        own["_top"] = top = _without_slash(root)
-        own["affinity_cpus"] = affinity_cpus = _count_affinity_cpus()
-        own["granted_cpus"], own["local_world_size"], own["rank_cpus"] = _share_cpus(
-            affinity_cpus, read_quota_cpus(top), tuple(environment.items())
-        )
+        own["_top"] = _without_slash(root)
+        own["_environment"] = environment
         own["is_daemonic"] = multiprocessing.current_process().daemon
         own["is_worker"] = get_worker_info() is not None
         own.update(facts)
 
     _top: str
+    _environment: Mapping[str, str] | None
     start_methods = _START_METHODS
     has_memory_files = hasattr(os, "memfd_create")
+
+    @cached_property
+    def affinity_cpus(self) -> int:
+        return self._read_cpus("affinity_cpus")
+
+    @cached_property
+    def granted_cpus(self) -> int:
+        return self._read_cpus("granted_cpus")
+
+    @cached_property
+    def local_world_size(self) -> int:
+        return self._read_cpus("local_world_size")
+
+    @cached_property
+    def rank_cpus(self) -> int:
+        return self._read_cpus("rank_cpus")
+
+    def _read_cpus(self, name: str) -> int:
+        """Read all that is known of CPUs, and return one of these facts."""
+        variables = self._environment
+        if variables is None:
+            variables = PROCESS_ENVIRONMENT.those_set((_TASK_CPUS, *_LOCAL_WORLD_SIZE))
+        affinity_cpus = _count_affinity_cpus()
+        shared = _share_cpus(
+            affinity_cpus, read_quota_cpus(self._top), tuple(variables.items())
+        )
+        found = dict(zip(_CPU_FACTS, (affinity_cpus, *shared), strict=True))
+        vars(self).update(found)
+        return found[name]
 
     @cached_property
     def available_bytes(self) -> int:

@@ -16,7 +16,7 @@ from fastloader.errors import SettingsError
 from fastloader.machine._environment import PROCESS_ENVIRONMENT
 from fastloader.machine._machine import Machine
 from fastloader.settings._inputs import GivenOptions
-from fastloader.settings._settings import Auto, LoaderSettings
+from fastloader.settings._settings import Auto
 
 __all__ = [
     "as_count",
@@ -254,12 +254,10 @@ def start_method_of(context: Any) -> str | None:
     return repr(context)
 
 
-def warn_of_ignored(settings: LoaderSettings) -> None:
-    """Warn of options that the caller gave and that have no effect."""
-    if settings.ignored:
-        warnings.warn(
-            f"num_workers is 0, so {', '.join(settings.ignored)} has no effect.", stacklevel=3
-        )
+def warn_of_ignored(given: GivenOptions) -> None:
+    """Warn of options that the caller gave and that have no effect without workers."""
+    if ignored := worker_options(given):
+        warnings.warn(f"num_workers is 0, so {', '.join(ignored)} has no effect.", stacklevel=3)
 
 
 def warn_of_many_workers(num_workers: int | Auto, machine: Machine) -> None:

@@ -9,7 +9,7 @@ from math import inf
 from fastloader.engine import RunCounters
 from fastloader.stats._batch_size import count_batch_bytes
 from fastloader.stats._memory_watch import MemoryWatch
-from fastloader.stats._sources import SourceCount, subtract_counts
+from fastloader.stats._sources import SourceCount, add_counts, subtract_counts
 from fastloader.stats._totals import Totals
 from fastloader.streams._queue_state import QueueState
 from fastloader.typing import Batch
@@ -199,31 +199,30 @@ class PassTally:
                 self._num_unsteady_samples = num_samples
             self._add_workers(self._forgotten, 0.0)
 
-    def totals(self) -> Totals:
-        """Return the sums up to now; a copy."""
+    def add_to(self, totals: Totals) -> None:
+        """Add the sums up to now to those of other passes."""
         self.catch_up()
         self._fold()
-        totals = Totals()
+        sources = self._sources()  # code of others, before anything is added
         with self._lock:
             if self._sums is not None:
                 totals.merge(self._sums)
-            totals.num_measured_batches = self._num_measured_batches
-            totals.measured_bytes = self._measured_bytes
+            totals.num_measured_batches += self._num_measured_batches
+            totals.measured_bytes += self._measured_bytes
             num_samples = self._samples_in(self._num_folded)
-        totals.num_samples = num_samples
-        totals.elapsed_seconds = self.last_ended - self._began
+        totals.num_samples += num_samples
+        totals.elapsed_seconds += self.last_ended - self._began
         if self._steady_began is not None:
-            totals.steady_seconds = self.last_ended - self._steady_began
-            totals.steady_samples = num_samples - self._num_unsteady_samples
-        totals.sources = dict(self._sources())
-        # They work while the consumer does something else, too.
+            totals.steady_seconds += self.last_ended - self._steady_began
+            totals.steady_samples += num_samples - self._num_unsteady_samples
+        # Workers go on while the consumer does something else.
         ended = time.perf_counter() if self._closed is None else self._closed
         self._add_workers(totals, ended - self._began)
         if self._forgotten is not None:
             totals.num_samples -= self._forgotten.num_samples
-            totals.sources = subtract_counts(totals.sources, self._forgotten.sources)
+            sources = subtract_counts(sources, self._forgotten.sources)
             totals.subtract_workers(self._forgotten)
-        return totals
+        totals.sources = add_counts(totals.sources, sources)
 
     def _samples_in(self, num_batches: int) -> int:
         return self.usual_samples * num_batches + self._count_unusual()

@@ -73,7 +73,7 @@ class LoaderStats:
             else:
                 counted = [] if self._latest is None else [self._latest]
         for tally in counted:
-            totals.merge(tally.totals())
+            tally.add_to(totals)
         whole = make_snapshot(
             totals,
             add_up(tally.queue() for tally in counted),
@@ -188,7 +188,7 @@ class LoaderStats:
         for tally in self._passes:
             if tally.is_over:
                 self._over = self._over or Totals()
-                self._over.merge(tally.totals())
+                tally.add_to(self._over)
             else:
                 live.append(tally)
         self._passes = live

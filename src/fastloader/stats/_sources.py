@@ -39,7 +39,7 @@ def add_counts(
     counts: Mapping[str, SourceCount], others: Mapping[str, SourceCount]
 ) -> dict[str, SourceCount]:
     """Return what both have given together, by name."""
-    return _combine(counts, others, 1)
+    return _combine(counts, others, 1) if others else dict(counts)
 
 
 def subtract_counts(

@@ -48,19 +48,19 @@ class Totals:
 
     def merge(self, other: "Totals") -> None:
         """Add the sums of other passes."""
-        for name in (
-            "num_passes",
-            "num_batches",
-            "num_samples",
-            "elapsed_seconds",
-            "steady_seconds",
-            "steady_samples",
-            "num_measured_batches",
-            "measured_bytes",
-        ):
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-        for name in ("first", "warm_up", "steady", "gaps", "copies"):
-            getattr(self, name).merge(getattr(other, name))
+        self.num_passes += other.num_passes
+        self.num_batches += other.num_batches
+        self.num_samples += other.num_samples
+        self.elapsed_seconds += other.elapsed_seconds
+        self.steady_seconds += other.steady_seconds
+        self.steady_samples += other.steady_samples
+        self.num_measured_batches += other.num_measured_batches
+        self.measured_bytes += other.measured_bytes
+        self.first.merge(other.first)
+        self.warm_up.merge(other.warm_up)
+        self.steady.merge(other.steady)
+        self.gaps.merge(other.gaps)
+        self.copies.merge(other.copies)
         self.sources = add_counts(self.sources, other.sources)
         self.add_workers(
             other.busy_seconds,
