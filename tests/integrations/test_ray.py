@@ -155,6 +155,7 @@ def train(config):
 
 @pytest.mark.slow
 @pytest.mark.multiprocess
+@pytest.mark.library_threads
 @pytest.mark.filterwarnings("ignore")  # of Ray's processes, threads and sockets
 def test_a_local_cluster_trains(tmp_path, monkeypatch):
     from ray import cloudpickle
@@ -162,9 +163,10 @@ def test_a_local_cluster_trains(tmp_path, monkeypatch):
     from ray.train.torch import TorchTrainer
 
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    monkeypatch.setenv("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER", "0")  # a process less
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
     cloudpickle.register_pickle_by_value(sys.modules[BatchedRows.__module__])
-    ray.init(num_cpus=2, include_dashboard=False, object_store_memory=80 * 2**20)
+    ray.init(num_cpus=1, include_dashboard=False, object_store_memory=80 * 2**20)
     try:
         TorchTrainer(
             train,
