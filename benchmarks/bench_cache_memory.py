@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 from subprocess import PIPE
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -61,6 +61,8 @@ class Setup:
     start_method: str
     path: Path
     folder: Path
+    ranks_start_by: Literal["spawn", "forkserver"]
+    """By spawn, as a launcher would; for a smoke run, from a server that has imported torch once."""
 
 
 class ByHand(Dataset[torch.Tensor]):
@@ -114,7 +116,7 @@ def run_rank(setup: Setup, connection: Connection) -> None:
 
 def measure_bytes(setup: Setup, num_images: int) -> int:
     """Return the memory of all ranks and workers once every image was read."""
-    context = multiprocessing.get_context("spawn")
+    context: Any = multiprocessing.get_context(setup.ranks_start_by)
     pipes = [context.Pipe() for _ in range(NUM_RANKS)]
     ranks = [context.Process(target=run_rank, args=(setup, there)) for _, there in pipes]
     for rank in ranks:
@@ -142,7 +144,7 @@ def measure_alone(setup: Setup, num_images: int) -> int:
 
 def run_alone(start_method: str, path: Path) -> None:
     """Read all images by workers, and stay until the input ends."""
-    loader = open_loader(Setup("alone", start_method, path, path.parent))
+    loader = open_loader(Setup("alone", start_method, path, path.parent, "spawn"))
     print(sum(len(batch) for batch in loader), flush=True)
     sys.stdin.read()
 
@@ -167,12 +169,15 @@ def count_own_bytes(pid: int) -> int:
     return total_kilobytes * 1024
 
 
-def count_copies(kind: str, start_method: str, many: Path, few: Path, num_images: int) -> Any:
+def count_copies(
+    kind: str, start_method: str, many: Path, few: Path, num_images: int, *, smoke: bool
+) -> Any:
     """Return the copies of the pixels that all processes hold, and what they are made of."""
+    multiprocessing.set_forkserver_preload(["fastloader.datasets"])
     num_few = num_images // FEW_SHARE
     found = {}
     for path, count in ((many, num_images), (few, num_few)):
-        setup = Setup(kind, start_method, path, many.parent)
+        setup = Setup(kind, start_method, path, many.parent, "forkserver" if smoke else "spawn")
         measure = measure_alone if kind == "alone" else measure_bytes
         found[count] = measure(setup, count)
     grown_bytes = found[num_images] - found[num_few]
@@ -211,7 +216,9 @@ def main() -> None:
         kinds = ["shared", "alone"] if arguments.smoke else KINDS
         for kind in filter(arguments.kind.__contains__, kinds) if arguments.kind else kinds:
             for method in methods:
-                result = count_copies(kind, method, many, few, num_images)
+                result = count_copies(
+                    kind, method, many, few, num_images, smoke=arguments.smoke
+                )
                 results[f"{kind}, {method}"] = result
                 few_mib, many_mib = (result[f"{n}_bytes"] / 2**20 for n in ("few", "many"))
                 copies = result["copies"]
