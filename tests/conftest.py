@@ -16,6 +16,7 @@ import pytest
 import torch
 
 from fastloader.engine._launch import PRELOADED
+from fastloader.machine._machine import may_fork_safely
 
 # How long an example takes says more about the machine than about the code.
 hypothesis.settings.register_profile("untimed", deadline=None)
@@ -66,7 +67,25 @@ def interruptible() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def _threads_of_zarr_ended() -> Iterator[None]:
+def _loaders_still_fork(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fail if a test leaves threads behind that have every later loader start its workers anew.
+
+    Each of them would import torch, for seconds; such tests are marked, and so run last.
+    """
+    is_marked = request.node.get_closest_marker("library_threads") is not None
+    could_fork = may_fork_safely()
+    yield
+    if is_marked or not could_fork:
+        return
+    deadline = time.monotonic() + _SETTLE_SECONDS
+    while not may_fork_safely() and time.monotonic() < deadline:
+        gc.collect()
+        time.sleep(0.02)
+    assert may_fork_safely(), "threads live on: end them, or mark the test with library_threads"
+
+
+@pytest.fixture(autouse=True)
+def _threads_of_zarr_ended(_loaders_still_fork: None) -> Iterator[None]:
     """End the threads of zarr's event loop, because of which later tests would not fork."""
     yield
     sync = sys.modules.get("zarr.core.sync")

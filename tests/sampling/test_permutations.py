@@ -25,7 +25,7 @@ def short_orders_too(monkeypatch):
 
 @pytest.fixture(scope="module")
 def executor():
-    with ThreadPoolExecutor(1) as executor:
+    with ThreadPoolExecutor(1, "fastloader-ahead") as executor:
         yield executor
 
 

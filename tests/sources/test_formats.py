@@ -724,6 +724,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 
 
 @pytest.mark.multiprocess
+@pytest.mark.library_threads
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="is about glibc's malloc")
 def test_whoever_reads_with_lance_takes_no_new_pages_for_each_read(tmp_path):
     image = random_image((1, 1, 1, 8, 8), seed=0)
