@@ -405,17 +405,14 @@ needs_team = pytest.mark.skipif(row_team() is None, reason="was not compiled")
 @pytest.mark.parametrize("kind", [lambda image: image, torch.Tensor.numpy])
 def test_a_crew_that_is_lent_copies_large_samples(copies, set_num_threads, kind):
     set_num_threads(3)
-    samples = [kind(image) for image in torch.rand(8, 1 << 16)]
-    crew = Crew(2)
+    samples = [kind(image) for image in torch.rand(8, 1 << 15)]
 
-    with working_with(crew):
+    with working_with(Crew(2)):
         assert torch.equal(collate(samples), default_collate(samples))
-        few = collate(samples[:7])
-    crew.close()
+        assert copies == [(3, False)]
+        assert torch.equal(collate(samples[:7]), default_collate(samples[:7]))
 
-    assert torch.equal(few, default_collate(samples[:7]))
-    assert (3, False) in copies
-    assert copies.count((3, False)) == 1
+    assert len(copies) == 1
 
 
 @needs_team
@@ -430,15 +427,19 @@ def test_small_samples_are_not_looked_at_one_by_one_for_a_crew(copies, set_num_t
 
 
 @needs_team
-@pytest.mark.parametrize(("num_threads", "num_copies"), [(2, 1), (3, 1), (4, 0)])
-def test_many_threads_of_torch_copy_a_sample_sooner_than_one(
-    copies, set_num_threads, num_threads, num_copies
+@pytest.mark.parametrize("has_crew", [False, True])
+@pytest.mark.parametrize("num_threads", [2, 3, 4])
+def test_many_threads_of_torch_copy_a_sample_sooner_than_others(
+    copies, set_num_threads, num_threads, has_crew
 ):
     set_num_threads(num_threads)
     samples = [torch.rand(1 << 18)]
 
-    assert torch.equal(collate(samples), default_collate(samples))
-    assert len(copies) == num_copies
+    with working_with(Crew(num_threads - 1) if has_crew else None):
+        assert torch.equal(collate(samples), default_collate(samples))
+
+    expected = [] if num_threads == 4 else [num_threads if has_crew else 1]
+    assert [one for one, _ in copies] == expected
 
 
 PARTS = {

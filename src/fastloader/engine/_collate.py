@@ -11,14 +11,7 @@ import torch
 from fastloader._torch_internals import collate, default_collate_fn_map
 from fastloader.engine._early_rows import EarlyRows
 from fastloader.engine._plain_parts import address_of, is_contiguous, is_plain
-from fastloader.shm._past_cache import (
-    LEAST_BYTES,
-    LEAST_LONE_ROW_BYTES,
-    LEAST_ROW_BYTES,
-    is_aligned,
-    knows_past_cache,
-    may_go_past_cache,
-)
+from fastloader.shm._past_cache import LEAST_BYTES, LEAST_ROW_BYTES, may_go_past_cache
 from fastloader.tensors._arrays import TORCH_DTYPES, sharable_array
 from fastloader.tensors._buffers import Allocator
 from fastloader.threads._crew import copy_rows, current_crew, row_team, rows_at
@@ -36,11 +29,13 @@ _FEW_ELEMENTS = 1 << 15
 """Torch copies tensors of up to so many by one thread, whatever their number."""
 
 _SERIAL_BYTES = 1 << 21
-_MOST_WAITING_THREADS = 3
-"""Of torch's. More than these have done with a megabyte before one thread has: on 16 cores in 30 us in place of 100."""
-_LEAST_CREW_BYTES = 1 << 21
-"""Of a batch: a crew that copies it does not wait for a thread whose core is taken, as torch's threads do."""
+_FEW_THREADS = 3
+"""Of torch's: they wait for each other, and where somebody else has a core that takes longer than the copy. More of them
+have done with a megabyte before one thread or a crew has: on 16 cores in 30 us in place of 100."""
+_LEAST_CREW_BYTES, _LEAST_CREW_BYTES_OF_FEW = 2 << 20, 1 << 20
+"""Of a batch of large samples."""
 _PLAIN = {np.ndarray, np.memmap}
+_COPIED = {torch.Tensor, *_PLAIN}
 _NUMPY_DTYPES = frozenset(TORCH_DTYPES.values())
 
 
@@ -206,30 +201,32 @@ def _copy_large_rows(batch: Sequence[Any], out: torch.Tensor, early: EarlyRows) 
     """
     num_bytes, target, crew = out.nbytes, out.data_ptr(), current_crew()
     early.is_worth_it |= num_bytes >= LEAST_BYTES
-    if num_bytes < (LEAST_BYTES if crew is None else _LEAST_CREW_BYTES):
+    num_threads = torch.get_num_threads()
+    if crew is None:
+        least_bytes = LEAST_BYTES
+        num_threads = min(num_threads, num_bytes // LEAST_BYTES)  # to start one takes time
+    else:
+        are_few = num_threads <= _FEW_THREADS
+        least_bytes = _LEAST_CREW_BYTES_OF_FEW if are_few else _LEAST_CREW_BYTES
+    if num_bytes < least_bytes:
         return False
     row_bytes, shape = num_bytes // len(out), out.shape[1:]
     is_past_cache = may_go_past_cache(len(out), row_bytes, target)
     is_for_crew = crew is not None and row_bytes >= LEAST_ROW_BYTES and row_team() is not None
-    if not (is_past_cache or is_for_crew) or not all(
-        _lies_as_in_batch(sample, shape) for sample in batch
-    ):
+    if not (is_past_cache or is_for_crew) or not _lie_as_in_batch(batch, shape):
         return False
     rows = rows_at([*map(address_of, batch)], row_bytes, target, is_past_cache=is_past_cache)
-    num_threads = torch.get_num_threads()
-    if crew is None:  # to start one takes time
-        num_threads = min(num_threads, num_bytes // LEAST_BYTES)
     copy_rows(rows, num_threads)
     return True
 
 
-def _lies_as_in_batch(sample: Any, shape: torch.Size) -> bool:
-    """Return whether a sample lies in memory as it is to lie in the batch."""
+def _lie_as_in_batch(batch: Sequence[Any], shape: torch.Size) -> bool:
+    """Return whether samples lie in memory as they are to lie in the batch."""
     return (
-        (type(sample) is torch.Tensor or type(sample) in _PLAIN)
-        and sample.shape == shape
-        and is_plain(sample)
-        and is_contiguous(sample)
+        set(map(type, batch)) <= _COPIED
+        and set(map(_SHAPE, batch)) == {shape}
+        and all(map(is_plain, batch))
+        and all(map(is_contiguous, batch))
     )
 
 
@@ -246,21 +243,14 @@ def _copy_by_one_thread(batch: Sequence[torch.Tensor], out: torch.Tensor) -> Non
         return
     # NumPy's call takes longer where the caches are cold: of a batch of 1 MB, a fifth.
     row_bytes, target = batch[0].nbytes, out.data_ptr()
-    is_past_cache = (
-        row_bytes >= LEAST_LONE_ROW_BYTES
-        and knows_past_cache()
-        and is_aligned(row_bytes, target)
-    )
+    is_past_cache = may_go_past_cache(len(batch), row_bytes, target)
     addresses = [*map(_ADDRESS, batch)]
     rows = rows_at(addresses, row_bytes, target, is_past_cache=is_past_cache)
     copy_rows(rows, num_threads=1)
 
 
 def _is_for_one_thread(batch: Sequence[torch.Tensor]) -> bool:
-    """Return whether one thread copies faster than the few of torch, which wait for each other.
-
-    They spin, and where a core is taken by somebody else that takes longer than the copy. For
-    smaller tensors torch uses one thread itself.
+    """Return whether one thread copies faster than those of torch, which uses one itself for smaller tensors.
 
     Args:
         batch: Of tensors with more than a few elements.
@@ -268,7 +258,7 @@ def _is_for_one_thread(batch: Sequence[torch.Tensor]) -> bool:
     first = batch[0]
     return (
         first.nbytes * len(batch) <= _SERIAL_BYTES
-        and 1 < torch.get_num_threads() <= _MOST_WAITING_THREADS
+        and 1 < torch.get_num_threads() <= _FEW_THREADS
         and first.dtype in _NUMPY_DTYPES
         and set(map(_SHAPE, batch)) == {first.shape}
         and all(map(is_plain, batch))
