@@ -55,6 +55,7 @@ def test_everything_else_stays(text):
         f"http://127.0.0.1:1/a.parquet?token={SECRET}",
     ],
 )
+@pytest.mark.library_threads  # Arrow's live on
 @pytest.mark.parametrize("kind", ["parquet", "tiff", "ome-zarr"])
 def test_errors_and_what_led_to_them_have_none(url, kind):
     pytest.importorskip("aiohttp")
