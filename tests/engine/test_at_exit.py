@@ -104,10 +104,12 @@ def test_workers_end_with_a_killed_process_whose_other_child_lives_on(tmp_path):
         [sys.executable, script], stdout=subprocess.PIPE, text=True, timeout=100, check=False
     )
 
-    worker, sibling = map(psutil.Process, map(int, done.stdout.split()))
+    worker, sibling = map(int, done.stdout.split())
+    sibling = psutil.Process(sibling)
     try:
-        gone, _ = psutil.wait_procs([worker], timeout=30)
-        assert gone
+        workers = [psutil.Process(worker)] if psutil.pid_exists(worker) else []
+        _, alive = psutil.wait_procs(workers, timeout=30)
+        assert not alive
         assert sibling.is_running()
     finally:
         sibling.kill()
