@@ -4,7 +4,7 @@ Question: images per second from each format to memory that is kept.
 Held fixed: real crops (data/nf1_cells.parquet) laid side by side to images of 3 x 512 x 512 uint16,
     each crop scaled by a factor of its own so that none repeats; as lists of numbers and as bytes;
     written with each format's defaults (Parquet: zstd, and lz4), row groups and record batches of
-    8. On one core (this process is bound to it), but where the name says all cores.
+    8. On one core (all threads are bound to it), but where the name says all cores.
 Baseline: bare is the library's own stream of the same child columns, decoded and dropped. Ours read
     Parquet by page, lists without their levels and large bytes with one copy, which the library
     cannot: there bare is no floor.
@@ -248,8 +248,10 @@ def rows_kept(path: Path) -> Run:
 
 
 def use_one_core() -> None:
-    """Bind this process, and the threads that it will start, to one core."""
-    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    """Bind this process to one core: all its threads, libraries' own that live on among them."""
+    core = {min(ALL_CORES)}
+    for thread in Path("/proc/self/task").iterdir():
+        os.sched_setaffinity(int(thread.name), core)
 
 
 def add_bytes_against_lists(benchmark: Benchmark, folder: Path) -> None:

@@ -70,7 +70,7 @@ class Counted(Computed):
 @pytest.mark.multiprocess
 @pytest.mark.parametrize("kind", [FastLoader, DataLoader])
 def test_no_loader_works_in_the_turn_of_another(kind):
-    dataset = Counted(64, 0.02)
+    dataset = Counted(64, 0.005)
     loader = kind(dataset, 4, num_workers=1, persistent_workers=True, prefetch_factor=4)
 
     measure_loader(loader, seconds=60, max_batches=2)
