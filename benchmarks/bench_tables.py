@@ -28,6 +28,7 @@ import importlib
 import os
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -251,7 +252,8 @@ def use_one_core() -> None:
     """Bind this process to one core: all its threads, libraries' own that live on among them."""
     core = {min(ALL_CORES)}
     for thread in Path("/proc/self/task").iterdir():
-        os.sched_setaffinity(int(thread.name), core)
+        with suppress(ProcessLookupError):  # it has ended by now
+            os.sched_setaffinity(int(thread.name), core)
 
 
 def add_bytes_against_lists(benchmark: Benchmark, folder: Path) -> None:

@@ -419,7 +419,9 @@ def test_absurd_metadata_are_refused_before_memory_is_taken(tmp_path, changes, m
         OmeZarrFolder(path)
 
 
-@pytest.mark.parametrize("compressors", V3_COMPRESSORS[:-1], ids=str)
+@pytest.mark.parametrize(
+    "compressors", V3_COMPRESSORS[:-1], ids=lambda codec: type(codec).__name__
+)
 def test_a_chunk_of_another_length_is_told_by_name(tmp_path, compressors):
     path = write_ome_zarr(
         tmp_path / "a.zarr", random_pixels((1, 8, 8)), compressors=compressors

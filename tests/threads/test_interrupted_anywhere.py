@@ -11,6 +11,9 @@ from torch.utils.data import IterableDataset, TensorDataset
 
 from fastloader import FastLoader
 from fastloader.engine import Place
+from fastloader.randomness._seeding import current_draw_scope
+from fastloader.tensors import _buffers
+from fastloader.threads._crew import current_crew
 from tests.engine.test_placed_run import Moving
 from tests.resume.datasets import Numbers
 
@@ -136,7 +139,8 @@ def read_interrupted(loader, number):
             batch = next(iterator)
         read.append(batch)
     except KeyboardInterrupt:
-        pass
+        left = current_draw_scope(), _buffers._current.allocator, current_crew()
+        assert left == (None, None, None), number
     read.extend(iterator)
     flat = [part for batch in read for part in (batch if type(batch) is list else [batch])]
     return torch.cat([

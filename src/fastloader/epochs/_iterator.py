@@ -13,10 +13,13 @@ from fastloader.engine import Deliveries
 from fastloader.epochs._position import EpochPosition
 from fastloader.errors import WorkerDiedError, WorkerTimeoutError
 from fastloader.machine._file_limit import note_file_limit
+from fastloader.randomness._seeding import draw_scope
 from fastloader.sampling._drawn import DrawnBatches
 from fastloader.stages import BatchStream, LostBatchError
 from fastloader.stats import PassTally
 from fastloader.streams._false_end import false_end
+from fastloader.tensors._buffers import allocating_with
+from fastloader.threads._crew import working_with
 from fastloader.threads._held_interrupts import held_interrupts
 from fastloader.typing import Batch
 
@@ -126,6 +129,8 @@ class LoaderIterator(BaseIterator):
             if held_interrupts.received:
                 held_interrupts.let_through()
         except BaseException as error:
+            if isinstance(error, KeyboardInterrupt):
+                _leave_contexts()
             self._note_failure(error, started)
             raise
         batch = self._taken.pop()
@@ -232,3 +237,9 @@ class LoaderIterator(BaseIterator):
         if not getattr(self, "_is_closed", True) and not is_exiting():
             with held_interrupts.left_alone():
                 self.close()
+
+
+def _leave_contexts() -> None:
+    """Undo what is set for this thread while a batch is made: Ctrl-C within the contexts' own code gets past them."""
+    for nothing in (draw_scope(None), allocating_with(None), working_with(None)):
+        nothing.__enter__()
