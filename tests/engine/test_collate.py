@@ -442,6 +442,20 @@ def test_many_threads_of_torch_copy_a_sample_sooner_than_others(
     assert [one for one, _ in copies] == expected
 
 
+@needs_team
+@pytest.mark.parametrize(("num_threads", "num_copies"), [(2, 0), (4, 1)])
+def test_a_few_large_samples_are_left_to_few_threads_of_torch(
+    copies, set_num_threads, num_threads, num_copies
+):
+    set_num_threads(num_threads)
+    samples = list(torch.rand(3, 1 << 18))
+
+    with working_with(Crew(num_threads - 1)):
+        assert torch.equal(collate(samples), default_collate(samples))
+
+    assert len(copies) == num_copies
+
+
 PARTS = {
     "tensors": lambda image, _number: image.clone(),
     "arrays": lambda image, _number: image.numpy().copy(),
