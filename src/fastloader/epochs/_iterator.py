@@ -129,8 +129,7 @@ class LoaderIterator(BaseIterator):
             if held_interrupts.received:
                 held_interrupts.let_through()
         except BaseException as error:
-            if isinstance(error, KeyboardInterrupt):
-                _leave_contexts()
+            _leave_contexts(error)
             self._note_failure(error, started)
             raise
         batch = self._taken.pop()
@@ -239,7 +238,8 @@ class LoaderIterator(BaseIterator):
                 self.close()
 
 
-def _leave_contexts() -> None:
+def _leave_contexts(error: BaseException) -> None:
     """Undo what is set for this thread while a batch is made: Ctrl-C within the contexts' own code gets past them."""
-    for nothing in (draw_scope(None), allocating_with(None), working_with(None)):
-        nothing.__enter__()
+    if isinstance(error, KeyboardInterrupt):
+        for nothing in (draw_scope(None), allocating_with(None), working_with(None)):
+            nothing.__enter__()
