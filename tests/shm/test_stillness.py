@@ -10,10 +10,12 @@ from queue import Queue
 
 import numpy as np
 import pytest
+import torch
 
 from fastloader.shm import _stillness as module
 from fastloader.shm._mapping_over import Call
 from fastloader.shm._stillness import call_undisturbed, find_hidden_writer
+from fastloader.threads._crew import Crew, row_team, rows_at
 
 
 def returning(value, made):
@@ -193,3 +195,20 @@ def test_reading_in_the_background_is_found(process):
 
 def test_a_system_that_does_not_tell_is_not_trusted(tmp_path):
     assert "does not tell" in find_hidden_writer(tmp_path)
+
+
+@pytest.mark.skipif(row_team() is None, reason="was not compiled")
+def test_threads_that_stand_by_to_copy_do_nothing_else():
+    source, target = torch.arange(1 << 20), torch.empty(1 << 20, dtype=torch.int64)
+    crew = Crew(2)
+    rows = rows_at([source.data_ptr()], source.nbytes, target.data_ptr())
+    for _ in range(3):
+        crew.copy_rows(rows, 2)
+
+    num_threads = sum(one.name == "fastloader-crew" for one in threading.enumerate())
+    is_undisturbed = call_undisturbed(Call(int, (), 0))
+    crew.close()
+
+    assert num_threads == 2
+    assert is_undisturbed
+    assert torch.equal(source, target)

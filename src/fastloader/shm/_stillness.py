@@ -18,6 +18,7 @@ _HARMLESS_DEVICES = re.compile(
     r"/dev/(null|zero|full|u?random|console|ptmx|tty.*|pts/.*|shm/.*)"
 )
 _WAITING = {
+    ("fastloader.threads._crew", "_stand_by"),
     ("concurrent.futures.thread", "_worker"),
     ("selectors", "select"),
     ("socket", "accept"),
@@ -25,7 +26,7 @@ _WAITING = {
     ("threading", "join"),
     ("threading", "wait"),
 }
-"""Functions of the standard library, by module and name, that call no others but to wait."""
+"""Functions, by module and name, that call no others but to wait, or to copy to batches for a thread that waits for it."""
 
 
 def find_hidden_writer(root: Path = Path("/proc/self")) -> str | None:

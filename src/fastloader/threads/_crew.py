@@ -140,7 +140,7 @@ class Crew:
         module: Any = row_team()
         if self._team is None:
             self._team = module.Team(self.num_threads)
-        start = partial(self._start, self._copiers, self._team.stand_by)
+        start = partial(self._start, self._copiers, partial(_stand_by, self._team))
         num_helpers = min(num_helpers, self.num_threads)
         if len(copy.positions) * copy.row_bytes >= module.WORTH_A_CALL:
             start(num_helpers)
@@ -197,6 +197,11 @@ class Crew:
                 self._results.put(error)
             else:
                 self._results.put(None)
+
+
+def _stand_by(team: Any) -> None:
+    """Help with copies; a function of Python, so that who looks what threads do finds its name."""
+    team.stand_by()
 
 
 class _Current(threading.local):
