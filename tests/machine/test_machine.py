@@ -317,3 +317,10 @@ def test_limits_of_groups_are_looked_for_once_and_free_memory_is_read_each_time(
     system({"proc/self/mountinfo": "", f"{group}.current": f"{6 * GB}\n"})
 
     assert (before, read_available_bytes(root)) == (3 * GB, 2 * GB)
+
+
+def test_what_is_known_already_is_not_read_over():
+    machine = machine_module._ThisMachine(rank_cpus=99)
+
+    assert machine.affinity_cpus == read_machine().affinity_cpus
+    assert machine.rank_cpus == 99

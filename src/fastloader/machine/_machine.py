@@ -157,9 +157,10 @@ class _ThisMachine(Machine):
         shared = _share_cpus(
             affinity_cpus, read_quota_cpus(self._top), tuple(variables.items())
         )
-        found = dict(zip(_CPU_FACTS, (affinity_cpus, *shared), strict=True))
-        vars(self).update(found)
-        return found[name]
+        own = vars(self)
+        for fact, value in zip(_CPU_FACTS, (affinity_cpus, *shared), strict=True):
+            own.setdefault(fact, value)  # what was given stays
+        return int(own[name])
 
     @cached_property
     def available_bytes(self) -> int:

@@ -73,9 +73,8 @@ def resolve_order(given: GivenOrder) -> GivenOrder:
             f"shuffle should be True, False or None, but got {given.shuffle!r}."
         )
     has_sampler = given.sampler is not None or given.batch_sampler is not None
-    if has_sampler and not isinstance(
-        given.dataset, IterableDataset
-    ):  # where torch refuses any
+    # For iterable data torch refuses any.
+    if has_sampler and not isinstance(given.dataset, IterableDataset):
         given = given._replace(
             sampler=_made("sampler", given.sampler, given.dataset),
             batch_sampler=_made("batch_sampler", given.batch_sampler, given.dataset),

@@ -16,12 +16,13 @@ from fastloader.sources._codec_addresses import address_in_numcodecs
 __all__ = ["STRAIGHT_READS", "decompress_lz4_block", "knows_lz4_blocks"]
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
-StraightRead: TypeAlias = Callable[
-    [Callable[[memoryview], int], int, int, Callable[[int], Bytes]], Bytes | None
-]
-"""Takes what fills a buffer with the next bytes and returns how many there were, how many bytes are
-stored and how many they are when decompressed, and what gives memory of a length. Returns what was
-decompressed; None if it is damaged, or numcodecs is not there."""
+Read: TypeAlias = Callable[[memoryview], int]
+"""Fills a buffer with the next bytes and returns how many there were."""
+Take: TypeAlias = Callable[[int], Bytes]
+"""Gives memory of a length."""
+StraightRead: TypeAlias = Callable[[Read, int, int, Take], Bytes | None]
+"""Takes how many bytes are stored, and how many they are when decompressed. Returns what was decompressed;
+None if it is damaged, or numcodecs is not there."""
 
 _INT, _SIZE, _ADDRESS = ctypes.c_int, ctypes.c_size_t, ctypes.c_void_p
 # Such functions are called without the interpreter's lock.
@@ -70,12 +71,7 @@ def decompress_lz4_block(stored: Bytes, target: Bytes) -> bool:
     return count == len(target)
 
 
-def _read_lz4(
-    read: Callable[[memoryview], int],
-    num_stored: int,
-    num_bytes: int,
-    take: Callable[[int], Bytes],
-) -> Bytes | None:
+def _read_lz4(read: Read, num_stored: int, num_bytes: int, take: Take) -> Bytes | None:
     """Read a block to the end of the memory that it is decompressed to, as `StraightRead`.
 
     What is written does not come to what is still to be read, if that begins a little further on.
@@ -92,12 +88,7 @@ def _read_lz4(
     return target if is_read else None
 
 
-def _read_zstd(
-    read: Callable[[memoryview], int],
-    num_stored: int,
-    num_bytes: int,
-    take: Callable[[int], Bytes],
-) -> Bytes | None:
+def _read_zstd(read: Read, num_stored: int, num_bytes: int, take: Take) -> Bytes | None:
     """Decompress what is read bit by bit, so that it need never be in memory as a whole."""
     functions = _zstd_stream()
     stream = None if functions is None else functions.create()
@@ -122,12 +113,7 @@ def _read_zstd(
         functions.free(stream)
 
 
-def _read_plain(
-    read: Callable[[memoryview], int],
-    num_stored: int,
-    num_bytes: int,
-    take: Callable[[int], Bytes],
-) -> Bytes | None:
+def _read_plain(read: Read, num_stored: int, num_bytes: int, take: Take) -> Bytes | None:
     """Read what is not compressed."""
     target = take(num_bytes)
     return target if num_stored == num_bytes == read(target.data) else None
