@@ -319,11 +319,11 @@ def watched(monkeypatch):
 def test_batches_of_threads_that_wait_for_each_other_do_not_go_past_the_cache(watched, kind):
     samples = [kind(torch.rand(3, 128, 128)) for _ in range(4)]
 
-    found = DefaultCollate(collate_map_into(BufferPool(), is_crowded=True))(samples)
+    found = DefaultCollate(collate_map_into(allocate, is_crowded=True))(samples)
 
     assert torch.equal(found, default_collate(samples))
     assert not watched.num_batches
-    assert torch.equal(DefaultCollate(collate_map_into(BufferPool()))(samples), found)
+    assert torch.equal(DefaultCollate(collate_map_into(allocate))(samples), found)
     assert watched.num_batches == 1
 
 
@@ -404,56 +404,63 @@ needs_team = pytest.mark.skipif(row_team() is None, reason="was not compiled")
 @needs_team
 @pytest.mark.parametrize("kind", [lambda image: image, torch.Tensor.numpy])
 def test_a_crew_that_is_lent_copies_large_samples(copies, set_num_threads, kind):
-    set_num_threads(3)
-    samples = [kind(image) for image in torch.rand(8, 1 << 15)]
+    set_num_threads(4)
+    samples = [kind(image) for image in torch.rand(16, 1 << 16)]
+    into_pool = DefaultCollate(collate_map_into(BufferPool()))
 
-    with working_with(Crew(2)):
-        assert torch.equal(collate(samples), default_collate(samples))
-        assert copies == [(3, False)]
-        assert torch.equal(collate(samples[:7]), default_collate(samples[:7]))
+    with working_with(Crew(3)):
+        assert torch.equal(into_pool(samples), default_collate(samples))
+        assert copies == [(4, False)]
+        # The C library keeps so much memory, and torch copies as fast.
+        assert torch.equal(into_pool(samples[:15]), default_collate(samples[:15]))
 
     assert len(copies) == 1
 
 
 @needs_team
 def test_small_samples_are_not_looked_at_one_by_one_for_a_crew(copies, set_num_threads):
-    set_num_threads(3)
-    samples = list(torch.rand(64, 1 << 13))
+    set_num_threads(4)
+    samples = list(torch.rand(128, 1 << 13))
 
-    with working_with(Crew(2)):
+    with working_with(Crew(3)):
         assert torch.equal(collate(samples), default_collate(samples))
 
     assert not copies
 
 
 @needs_team
-@pytest.mark.parametrize("has_crew", [False, True])
-@pytest.mark.parametrize("num_threads", [2, 3, 4])
-def test_many_threads_of_torch_copy_a_sample_sooner_than_others(
-    copies, set_num_threads, num_threads, has_crew
+@pytest.mark.parametrize("kind", [lambda image: image, torch.Tensor.numpy])
+@pytest.mark.parametrize("num_samples", [2, 5])
+def test_some_large_samples_are_left_to_few_threads_of_torch(
+    copies, set_num_threads, num_samples, kind
 ):
-    set_num_threads(num_threads)
-    samples = [torch.rand(1 << 18)]
+    set_num_threads(2)
+    samples = [kind(image) for image in torch.rand(num_samples, 1 << 18)]
 
-    with working_with(Crew(num_threads - 1) if has_crew else None):
+    with working_with(Crew(1)):
         assert torch.equal(collate(samples), default_collate(samples))
 
-    expected = [] if num_threads == 4 else [num_threads if has_crew else 1]
-    assert [one for one, _ in copies] == expected
+    assert not copies
 
 
-@needs_team
-@pytest.mark.parametrize(("num_threads", "num_copies"), [(2, 0), (4, 1)])
-def test_a_few_large_samples_are_left_to_few_threads_of_torch(
-    copies, set_num_threads, num_threads, num_copies
+@pytest.mark.parametrize("num_samples", [2, 5])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda a: a,
+        lambda a: a[::-1],
+        lambda a: a.T,
+        lambda a: np.frombuffer(a.tobytes(), a.dtype),
+    ],
+    ids=["plain", "turned", "transposed", "read-only"],
+)
+def test_threads_of_torch_stack_large_arrays_that_it_would_not_take(
+    set_num_threads, change, num_samples
 ):
-    set_num_threads(num_threads)
-    samples = list(torch.rand(3, 1 << 18))
+    set_num_threads(2)
+    samples = [change(np.random.rand(512, 256)) for _ in range(num_samples)]
 
-    with working_with(Crew(num_threads - 1)):
-        assert torch.equal(collate(samples), default_collate(samples))
-
-    assert len(copies) == num_copies
+    assert torch.equal(collate(samples), torch.from_numpy(np.stack(samples)))
 
 
 PARTS = {
@@ -622,19 +629,3 @@ def test_a_sample_that_is_skipped_leaves_no_gap(watched):
     found = fetcher_of(dataset, large, on_error="skip").fetch([0, 1, 2])
 
     assert torch.equal(found, dataset.images[[0, 2]])
-
-
-@pytest.mark.parametrize(
-    ("count", "length", "is_past_cache"),
-    [(1, 1 << 17, True), (2, 1 << 18, True), (1, 1 << 16, False), (1, (1 << 17) + 1, False)],
-    ids=["one", "two", "small", "no whole lines"],
-)
-def test_one_or_two_large_samples_are_written_past_the_cache(
-    copies, set_num_threads, count, length, is_past_cache
-):
-    set_num_threads(2)
-    samples = [torch.arange(length).add(number).float() for number in range(count)]
-
-    assert_same(collate(samples), default_collate(samples))
-    if _past_cache.knows_past_cache():
-        assert copies == [(1, is_past_cache)]

@@ -12,7 +12,7 @@ from fastloader._torch_internals import collate, default_collate_fn_map
 from fastloader.engine._early_rows import EarlyRows
 from fastloader.engine._plain_parts import address_of, is_contiguous, is_plain
 from fastloader.shm._past_cache import LEAST_BYTES, LEAST_ROW_BYTES, may_go_past_cache
-from fastloader.tensors._arrays import TORCH_DTYPES, sharable_array
+from fastloader.tensors._arrays import TORCH_DTYPES, as_tensor, sharable_array
 from fastloader.tensors._buffers import Allocator
 from fastloader.threads._crew import copy_rows, current_crew, row_team, rows_at
 from fastloader.typing import Batch, Sample
@@ -26,17 +26,14 @@ _STOCK_ARRAY = default_collate_fn_map[np.ndarray]
 _STOCK_MODULE = collate.__module__
 
 _FEW_ELEMENTS = 1 << 15
-"""Torch copies tensors of up to so many by one thread, whatever their number."""
+"""Torch copies samples of up to so many by one thread, whatever the number of them or of threads."""
 
-_SERIAL_BYTES = 1 << 21
 _FEW_THREADS = 3
-"""Of torch's: they wait for each other, and where somebody else has a core that takes longer than the copy. More of them
-have done with a megabyte before one thread or a crew has: on 16 cores in 30 us in place of 100."""
-_LEAST_CREW_BYTES, _LEAST_CREW_BYTES_OF_FEW = 2 << 20, 1 << 20
-"""Of a batch of large samples."""
+"""Of torch's: they are awake after each batch, and so much in the way of a crew that it comes later, by a tenth where 8
+samples of 1 MB are copied on two quiet cores."""
+
 _PLAIN = {np.ndarray, np.memmap}
 _COPIED = {torch.Tensor, *_PLAIN}
-_NUMPY_DTYPES = frozenset(TORCH_DTYPES.values())
 
 
 def collate_map_into(allocate: Allocator, *, is_crowded: bool = False) -> CollateMap:
@@ -138,8 +135,7 @@ class _TensorCollate:
             or first.is_nested
         ):
             return self._collate_others(batch, collate_fn_map)
-        # As fast, or faster, without looking at each.
-        if first.nbytes * len(batch) < self._stacked_bytes and first.numel() <= _FEW_ELEMENTS:
+        if first.nbytes * len(batch) < self._stacked_bytes:
             return torch.stack(batch)  # type: ignore[arg-type]  # as torch does it
         if not first.is_cpu or first.is_quantized or first.requires_grad:
             return self._collate_others(batch, collate_fn_map)
@@ -161,26 +157,17 @@ class _TensorCollate:
         return self._stock(batch, collate_fn_map=collate_fn_map)
 
     def _stack(self, batch: Sequence[torch.Tensor]) -> torch.Tensor:
-        first, early = batch[0], self.early
+        early = self.early
         if early is not None and (whole := early.whole(batch)) is not None:
             return whole
-        out = self._allocate((len(batch), *first.shape), first.dtype)
-        if (
-            early is not None
-            and not _is_for_torch(first, out)
-            and _copy_large_rows(batch, out, early)
-        ):
-            return out
-        if first.numel() > _FEW_ELEMENTS and _is_for_one_thread(batch):
-            _copy_by_one_thread(batch, out)
-            return out
-        return torch.stack(list(batch), out=out)
+        out = self._allocate((len(batch), *batch[0].shape), batch[0].dtype)
+        if early is None or not _copy_large_rows(batch, out, early):
+            torch.stack(list(batch), out=out)
+        return out
 
 
 _DTYPE = attrgetter("dtype")
 _SHAPE = attrgetter("shape")
-_ADDRESS = torch.Tensor.data_ptr
-_IS_CONTIGUOUS = torch.Tensor.is_contiguous
 
 
 def _is_dense(sample: Any) -> bool:
@@ -189,18 +176,6 @@ def _is_dense(sample: Any) -> bool:
         and sample.is_cpu
         and sample.layout is torch.strided
         and not sample.is_nested
-    )
-
-
-def _is_for_torch(first: torch.Tensor, out: torch.Tensor) -> bool:
-    """Return whether a few threads of torch, which are awake, copy sooner than a crew: some megabytes of large samples.
-
-    Of 8 samples of 1 MB a crew has done a tenth later, on two quiet cores of an AMD EPYC.
-    """
-    return (
-        first.numel() > _FEW_ELEMENTS
-        and _SERIAL_BYTES < out.nbytes < LEAST_BYTES
-        and torch.get_num_threads() <= _FEW_THREADS
     )
 
 
@@ -216,16 +191,13 @@ def _copy_large_rows(batch: Sequence[Any], out: torch.Tensor, early: EarlyRows) 
         False where others would not gain, or that cannot be.
     """
     num_bytes, target, crew = out.nbytes, out.data_ptr(), current_crew()
-    early.is_worth_it |= num_bytes >= LEAST_BYTES
+    are_many = num_bytes >= LEAST_BYTES
+    early.is_worth_it |= are_many
     num_threads = torch.get_num_threads()
-    if crew is None:
-        least_bytes = LEAST_BYTES
-        num_threads = min(num_threads, num_bytes // LEAST_BYTES)  # to start one takes time
-    else:
-        are_few = num_threads <= _FEW_THREADS
-        least_bytes = _LEAST_CREW_BYTES_OF_FEW if are_few else _LEAST_CREW_BYTES
-    if num_bytes < least_bytes:
+    if not are_many and (crew is None or num_threads <= _FEW_THREADS):
         return False
+    if crew is None:
+        num_threads = min(num_threads, num_bytes // LEAST_BYTES)  # to start one takes time
     row_bytes, shape = num_bytes // len(out), out.shape[1:]
     is_past_cache = may_go_past_cache(len(out), row_bytes, target)
     is_for_crew = crew is not None and row_bytes >= LEAST_ROW_BYTES and row_team() is not None
@@ -246,41 +218,6 @@ def _lie_as_in_batch(batch: Sequence[Any], shape: torch.Size) -> bool:
     )
 
 
-def _copy_by_one_thread(batch: Sequence[torch.Tensor], out: torch.Tensor) -> None:
-    """Copy tensors to a batch.
-
-    Args:
-        batch: Plain, of one shape and dtype, which NumPy has.
-        out: Contiguous, shape ``(samples, ...)``.
-    """
-    if row_team() is None or not all(map(_IS_CONTIGUOUS, batch)):
-        arrays = [tensor.numpy() for tensor in batch]
-        np.concatenate(arrays, out=out.numpy().reshape(-1, *batch[0].shape[1:]))
-        return
-    # NumPy's call takes longer where the caches are cold: of a batch of 1 MB, a fifth.
-    row_bytes, target = batch[0].nbytes, out.data_ptr()
-    is_past_cache = may_go_past_cache(len(batch), row_bytes, target)
-    addresses = [*map(_ADDRESS, batch)]
-    rows = rows_at(addresses, row_bytes, target, is_past_cache=is_past_cache)
-    copy_rows(rows, num_threads=1)
-
-
-def _is_for_one_thread(batch: Sequence[torch.Tensor]) -> bool:
-    """Return whether one thread copies faster than those of torch, which uses one itself for smaller tensors.
-
-    Args:
-        batch: Of tensors with more than a few elements.
-    """
-    first = batch[0]
-    return (
-        first.nbytes * len(batch) <= _SERIAL_BYTES
-        and 1 < torch.get_num_threads() <= _FEW_THREADS
-        and first.dtype in _NUMPY_DTYPES
-        and set(map(_SHAPE, batch)) == {first.shape}
-        and all(map(is_plain, batch))
-    )
-
-
 class _ArrayCollate:
     def __init__(
         self, allocate: Allocator, stock: Callable[..., Any], early: EarlyRows | None
@@ -288,6 +225,7 @@ class _ArrayCollate:
         self._allocate = allocate
         self._stock = stock
         self._early = early
+        self._stacked_bytes = getattr(allocate, "stacked_bytes", 0)
 
     def __call__(
         self, batch: Sequence[Any], *, collate_fn_map: CollateMap | None = None
@@ -306,9 +244,14 @@ class _ArrayCollate:
         early = self._early
         if early is not None and (whole := early.whole(batch)) is not None:
             return whole
+        is_for_threads = first.size > _FEW_ELEMENTS and early is not None
+        if is_for_threads and first.nbytes * len(batch) < self._stacked_bytes:
+            return torch.stack([*map(as_tensor, batch)])
         out = self._allocate((len(batch), *shape), torch_dtype)
         if early is not None and _copy_large_rows(batch, out, early):
             pass
+        elif is_for_threads and torch.get_num_threads() > 1:
+            torch.stack([*map(as_tensor, batch)], out=out)
         elif shape and prod(shape):
             # One call without a view of each array; `np.stack` takes several times as long.
             np.concatenate(batch, out=out.numpy().reshape(-1, *shape[1:]))

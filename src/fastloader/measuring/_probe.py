@@ -205,8 +205,8 @@ class _ProbedDataset:
         self._iterator: Iterator[Any] | None = None
         is_fast = isinstance(loader, FastLoader) and loader.collate_fn is default_collate
         self._batched = as_batched(self.probed) if is_fast and self._has_batches else None
-        # This package's own collating is by one thread, but of the largest batches. Those that torch
-        # collates with would wait for each other on a busy machine, and spin beside the next samples.
+        # As in workers. Torch's threads would wait for each other on a busy machine, and spin beside the
+        # next samples.
         self._collating = _torch_on_one_thread if is_fast else nullcontext
         dataset: Any = self.probed
         self._length = MOST_SAMPLES if self._is_iterable else min(MOST_SAMPLES, len(dataset))

@@ -32,13 +32,6 @@ LEAST_GATHERED_ROW_BYTES = 1 << 14
 LEAST_GATHERED_BYTES = 8 << 20
 """Of such rows, which come from memory: with an ordinary copy they would pass through the cache, too."""
 
-LEAST_LONE_ROW_BYTES = 1 << 19
-"""Of each of a few rows, as whoever has computed a sample for 0.1 ms or more has driven others out of the cache: with
-all bytes read after that, those of 1 MB came from 486 to 422 us, and from 1,439 to 1,391 after 1 ms; from 294 to 334
-where samples cost nothing and lie in the cache."""
-
-_MOST_LONE_ROWS = 4
-
 _LINE_BYTES = 64
 _ALIGNMENT_BYTES = 16
 
@@ -56,10 +49,9 @@ def may_go_past_cache(
     """
     least_row_bytes = LEAST_GATHERED_ROW_BYTES if is_gathered else LEAST_ROW_BYTES
     least_bytes = LEAST_GATHERED_BYTES if is_gathered else LEAST_BYTES
-    are_many = row_bytes >= least_row_bytes and num_rows * row_bytes >= least_bytes
-    are_lone = row_bytes >= LEAST_LONE_ROW_BYTES and num_rows <= _MOST_LONE_ROWS
     return (
-        (are_many or (are_lone and not is_gathered))
+        row_bytes >= least_row_bytes
+        and num_rows * row_bytes >= least_bytes
         and row_bytes % _LINE_BYTES == 0
         and target % _ALIGNMENT_BYTES == 0
         and knows_past_cache()
