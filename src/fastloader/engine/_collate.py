@@ -26,11 +26,11 @@ _STOCK_ARRAY = default_collate_fn_map[np.ndarray]
 _STOCK_MODULE = collate.__module__
 
 _FEW_ELEMENTS = 1 << 15
-"""Torch copies samples of up to so many by one thread, whatever the number of them or of threads."""
+"""Torch copies samples of up to so many by one thread, whatever the number of them or of threads. To those of larger ones,
+awake after each batch, a crew would be in the way until no cache holds the batch: 8 samples of 1 MB came a tenth later."""
 
-_FEW_THREADS = 3
-"""Of torch's: they are awake after each batch, and so much in the way of a crew that it comes later, by a tenth where 8
-samples of 1 MB are copied on two quiet cores."""
+_LEAST_CREW_BYTES = 4 << 20
+"""Of a batch."""
 
 _PLAIN = {np.ndarray, np.memmap}
 _COPIED = {torch.Tensor, *_PLAIN}
@@ -194,7 +194,8 @@ def _copy_large_rows(batch: Sequence[Any], out: torch.Tensor, early: EarlyRows) 
     are_many = num_bytes >= LEAST_BYTES
     early.is_worth_it |= are_many
     num_threads = torch.get_num_threads()
-    if not are_many and (crew is None or num_threads <= _FEW_THREADS):
+    is_left_to_torch = num_bytes < _LEAST_CREW_BYTES or prod(out.shape[1:]) > _FEW_ELEMENTS
+    if not are_many and (crew is None or is_left_to_torch):
         return False
     if crew is None:
         num_threads = min(num_threads, num_bytes // LEAST_BYTES)  # to start one takes time
