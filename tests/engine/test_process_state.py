@@ -76,6 +76,15 @@ def test_a_state_is_restored_as_it_was_read(altered):
     assert not torch.are_deterministic_algorithms_enabled()
 
 
+def test_torchs_compiler_is_not_imported_for_what_is_set_already(monkeypatch):
+    def compiler_imported(*_, **__):
+        pytest.fail("torch imports its compiler for this call")
+
+    monkeypatch.setattr(torch, "use_deterministic_algorithms", compiler_imported)
+
+    ProcessState.read().restore()
+
+
 def test_lines_of_logs_are_written_as_in_the_consumer(monkeypatch, capsys):
     root = logging.getLogger()
     handler = logging.StreamHandler()

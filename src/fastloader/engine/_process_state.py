@@ -93,7 +93,13 @@ class ProcessState:
         if torch.get_default_device() != self.default_device:
             torch.set_default_device(self.default_device)
         torch.set_grad_enabled(self.is_grad_enabled)
-        torch.use_deterministic_algorithms(self.is_deterministic, warn_only=self.only_warns)
+        found = (
+            torch.are_deterministic_algorithms_enabled(),
+            torch.is_deterministic_algorithms_warn_only_enabled(),
+        )
+        # The call imports torch's compiler first, which takes two seconds.
+        if found != (self.is_deterministic, self.only_warns):
+            torch.use_deterministic_algorithms(self.is_deterministic, warn_only=self.only_warns)
 
     def _restore_logging(self) -> None:
         for name, level in self.log_levels.items():
