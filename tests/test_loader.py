@@ -177,6 +177,29 @@ def test_settings_follow_an_attribute_that_is_set_later():
     assert loader.settings.reasons["num_workers"] == "set after construction"
 
 
+@pytest.mark.multiprocess
+@pytest.mark.parametrize("given", [0, 2])
+@pytest.mark.parametrize("later", [0, 1])
+@pytest.mark.parametrize(
+    "options", [{}, {"timeout": 60, "prefetch_factor": 3, "persistent_workers": True}], ids=str
+)
+@pytest.mark.filterwarnings("ignore:num_workers is 0")
+def test_a_loader_whose_number_of_workers_was_set_later_is_explained_and_copied(
+    given, later, options
+):
+    loader = FastLoader(Squares(), num_workers=given, **options)
+
+    loader.num_workers = later
+
+    assert loader.settings.num_workers == later
+    assert (loader.settings.prefetch_factor is None) == (later == 0)
+    assert "set after construction" in loader.explain() or given == later
+    expected = [batch.tolist() for batch in loader]
+    for other in (pickle.loads(pickle.dumps(loader)), copy.deepcopy(loader)):
+        assert other.num_workers == later
+        assert [batch.tolist() for batch in other] == expected
+
+
 class Colleagues(Dataset):
     """Tells how many workers there may be."""
 
@@ -333,6 +356,7 @@ def test_the_class_can_be_subscripted():
         ({"prefetch_factor": "2", "num_workers": 1}, SettingsError, "prefetch_factor"),
         ({"timeout": "3", "num_workers": 1}, SettingsError, "timeout"),
         ({"timeout": float("nan"), "num_workers": 1}, SettingsError, "timeout"),
+        ({"timeout": "auto", "num_workers": 1}, SettingsError, "timeout option .* got 'auto'"),
         ({"watchdog_seconds": -1}, SettingsError, "watchdog_seconds should be a number"),
         ({"collate_fn": 3}, SettingsError, "collate_fn should be a function"),
         ({"worker_init_fn": 3}, SettingsError, "worker_init_fn should be a function"),
@@ -340,6 +364,8 @@ def test_the_class_can_be_subscripted():
         ({"device_transform": 3}, SettingsError, "device_transform should be a function"),
         ({"generator": 3}, SettingsError, "generator should be a torch.Generator"),
         ({"seed": 1.5}, SettingsError, "seed should be a whole number"),
+        ({"seed": "auto"}, SettingsError, "seed should be a whole number or None, .*'auto'"),
+        ({"distributed": []}, SettingsError, r"distributed should be .*\[\]"),
         ({"in_order": "yes"}, SettingsError, "in_order should be True or False"),
         ({"shuffle": "no"}, SettingsError, "shuffle should be True, False or None"),
         ({"pin_memory": "no"}, SettingsError, "pin_memory should be True or False"),

@@ -18,6 +18,7 @@ from fastloader.epochs._chosen_loader import ChosenLoader
 from fastloader.epochs._epoch import EpochOpener
 from fastloader.epochs._epochs import Epochs
 from fastloader.epochs._resumable import ResumableLoader
+from fastloader.epochs._worker_runs import SPARE_PREFETCH_FACTOR
 from fastloader.machine._control_groups import read_limits
 from fastloader.machine._machine import read_machine
 from fastloader.sampling._epoch_order import check_any_batch
@@ -39,7 +40,13 @@ from fastloader.settings._given import (
     warn_of_many_workers,
 )
 from fastloader.settings._inputs import GivenOptions
-from fastloader.settings._settings import Auto, LoaderSettings, Transport, Workers
+from fastloader.settings._settings import (
+    WITHOUT_WORKERS,
+    Auto,
+    LoaderSettings,
+    Transport,
+    Workers,
+)
 from fastloader.settings._suggestion import find_suggestion
 from fastloader.settings._traits import describe_dataset
 from fastloader.stats import LoaderStats, queue_of, timed
@@ -260,7 +267,7 @@ class FastLoader(ChosenLoader[T_co], ResumableLoader[T_co]):
     @property
     def settings(self) -> LoaderSettings:
         """What the loader runs with, and the reason for each value."""
-        now = {
+        now: dict[str, object] = {
             "num_workers": self.num_workers,
             "prefetch_factor": self.prefetch_factor,
             "timeout": self.timeout,
@@ -268,6 +275,10 @@ class FastLoader(ChosenLoader[T_co], ResumableLoader[T_co]):
             "in_order": self.in_order,
             "device": device_name(self.device),
         }
+        if self.num_workers == 0:  # whatever else was given: it counts with workers again
+            now |= WITHOUT_WORKERS
+        elif self.prefetch_factor is None:
+            now["prefetch_factor"] = SPARE_PREFETCH_FACTOR
         settings = self._choice.settings.with_values(now, "set after construction")
         if (obstacle := self._opener.residence.obstacle) is not None:
             settings = settings.with_values({"resident": None}, obstacle)

@@ -64,7 +64,7 @@ def resolve_order(given: GivenOrder) -> GivenOrder:
         EmptyEpochError: If an empty dataset is to be shuffled.
         ValueError: If samples are to be shared where Accelerate is active.
     """
-    if given.distributed not in {False, True, "auto"}:
+    if given.distributed not in (False, True, "auto"):
         raise SettingsError(
             f"distributed should be False, True or 'auto', but got {given.distributed!r}."
         )

@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 
-def check_seed(seed: int | None, generator: torch.Generator | None) -> None:
+def check_seed(seed: int | str | None, generator: torch.Generator | None) -> None:
     """Refuse a seed that cannot be one, or one beside a generator.
 
     Raises:
@@ -49,6 +49,10 @@ def check_seed(seed: int | None, generator: torch.Generator | None) -> None:
         raise SettingsError(f"generator should be a torch.Generator, but got {generator!r}.")
     if seed is None:
         return
+    if isinstance(seed, str):
+        raise SettingsError(
+            f"seed should be a whole number or None, but got {seed!r}: it is never chosen."
+        )
     if generator is not None:
         raise SettingsError(
             "seed and generator both decide the order of samples: give one of them."
@@ -199,7 +203,8 @@ def check_given(given: GivenOptions) -> None:
     check_words(**{name: getattr(given, name) for name in names})
     for name in ("num_workers", "timeout"):
         value = getattr(given, name)
-        if value != "auto" and not (isinstance(value, int | float) and value >= 0):
+        is_open = name == "num_workers" and value == "auto"
+        if not is_open and not (isinstance(value, int | float) and value >= 0):
             raise SettingsError(f"{name} option should be non-negative, but got {value!r}.")
     prefetch_factor = given.prefetch_factor
     if prefetch_factor not in {"auto", None} and prefetch_factor < 1:  # type: ignore[operator]

@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias, get_args
 
 from fastloader.errors import SettingsError
 
-__all__ = ["Auto", "LoaderSettings", "Transport", "Workers"]
+__all__ = ["WITHOUT_WORKERS", "Auto", "LoaderSettings", "Transport", "Workers"]
 
 Auto: TypeAlias = Literal["auto"]
 """Default of the options that the loader chooses by itself."""
@@ -17,6 +17,14 @@ Transport: TypeAlias = Literal["shared", "torch"]
 
 
 _TRANSPORTS = get_args(Transport)
+
+WITHOUT_WORKERS: Mapping[str, object] = MappingProxyType({
+    "prefetch_factor": None,
+    "persistent_workers": False,
+    "timeout": 0,
+    "multiprocessing_context": None,
+})
+"""The options that need workers, and what is in force of them where there are none."""
 
 Workers: TypeAlias = Literal["processes", "threads"]
 """What reads samples beside the training loop."""
@@ -82,13 +90,12 @@ class LoaderSettings:
 
     def _check_worker_options(self) -> None:
         if self.num_workers == 0:
-            given = {
-                "prefetch_factor": self.prefetch_factor is not None,
-                "persistent_workers": self.persistent_workers,
-                "timeout": self.timeout > 0,
-                "multiprocessing_context": self.multiprocessing_context is not None,
-            }
-            if wrong := [name for name, is_given in given.items() if is_given]:
+            wrong = [
+                name
+                for name, value in WITHOUT_WORKERS.items()
+                if getattr(self, name) not in {value, None}
+            ]
+            if wrong:
                 raise SettingsError(
                     f"{', '.join(wrong)} need workers, but num_workers is 0: leave them out, "
                     "or set num_workers to 1 or more."
