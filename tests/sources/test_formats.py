@@ -428,7 +428,9 @@ def test_columns_that_share_a_name_are_not_mistaken_for_each_other(tmp_path, kin
 
     assert source.column_names == ()
     assert_same(IMAGES[:1], read_images(source))
-    with pytest.raises(SourceError, match="has no column 'n'"):
+    with pytest.raises(
+        SourceError, match="has no column 'n' beside its images, but 2 of that name"
+    ):
         source.read_column("n")
     WRITERS[kind](pa.Table.from_arrays([image, numbers[0]], ["image", "image"]), path)
     with pytest.raises(SourceError, match="2 columns of the name 'image'"):

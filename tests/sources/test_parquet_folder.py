@@ -144,6 +144,19 @@ def test_a_folder_may_have_a_question_mark_in_its_name(tmp_path):
     assert_same(IMAGES[:2], read_images(source))
 
 
+def test_links_that_lead_upwards_repeat_no_row(tmp_path):
+    root = tmp_path / "cells"
+    write_part(root / "plate=1" / "a.parquet", [0, 1])
+    write_part(tmp_path / "elsewhere" / "b.parquet", [2])
+    (root / "plate=1" / "again").symlink_to("../../cells")
+    (root / "plate=2").symlink_to("../elsewhere")
+
+    source = open_source(root)
+
+    assert source.read_column("number").tolist() == [0, 1, 2]
+    assert source.read_column("plate").tolist() == [1, 1, 2]
+
+
 def test_leading_zeros_make_a_partition_text(tmp_path):
     write_part(tmp_path / "plate=007" / "a.parquet", [0])
     write_part(tmp_path / "plate=010" / "a.parquet", [1])

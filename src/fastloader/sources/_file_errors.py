@@ -23,7 +23,7 @@ def naming(path: str, kind: str, *errors: type[BaseException]) -> Iterator[None]
     Raises:
         SourceError: If what runs inside raises one of them.
     """
-    expected = (pa.ArrowException, OSError, UnicodeDecodeError, *errors)
+    expected = (pa.ArrowException, OSError, UnicodeError, *errors)
     try:
         yield
     except BaseException as error:

@@ -16,7 +16,7 @@ from fastloader.sources._conditions import columns_of, matching_rows
 from fastloader.sources._description import ImageDescription
 from fastloader.sources._jobs import run_job
 from fastloader.sources._location import Location
-from fastloader.sources._ome_arrow_layout import SIZES, listed
+from fastloader.sources._ome_arrow_layout import SIZES, refuse_column
 from fastloader.sources._ome_arrow_table import PIXEL_TYPES
 from fastloader.sources._parquet_handle import ParquetHandle
 from fastloader.sources._paths import PathLike, StorageOptions, path_text
@@ -148,10 +148,8 @@ class OmeArrowFolder:
             SourceError: If there is no such column or it cannot be read.
         """
         if name not in self._column_names:
-            raise SourceError(
-                f"{self._images_file.path} has no column {name!r} beside its images; it has "
-                f"{listed(self._column_names)}."
-            )
+            schema = self._images_file.open().schema_arrow
+            refuse_column(name, self._column_names, schema, self._images_file.path)
         return column_values(self._read_images_column(name))
 
     def find_rows(self, condition: "pc.Expression") -> Integers:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +20,7 @@ __all__ = [
     "find_image_columns",
     "listed",
     "other_columns",
+    "refuse_column",
 ]
 
 SIZES = ("size_t", "size_c", "size_z", "size_y", "size_x")
@@ -141,6 +143,27 @@ def other_columns(schema: pa.Schema, image_column: str) -> tuple[str, ...]:
     return tuple(
         name for name in schema.names if name not in images and schema.names.count(name) == 1
     )
+
+
+def refuse_column(name: str, known: Sequence[str], schema: pa.Schema, path: str) -> NoReturn:
+    """Say why a column that was asked for cannot be given.
+
+    Args:
+        name: Of the column.
+        known: Names of those that can.
+        schema: Of the table.
+        path: Of the table, for the message.
+
+    Raises:
+        SourceError: Always.
+    """
+    count = schema.names.count(name)
+    there_is = (
+        f", but {count} of that name, which cannot be told apart: give all but one another name"
+        if count > 1
+        else f"; it has {listed(known)}"
+    )
+    raise SourceError(f"{path} has no column {name!r} beside its images{there_is}.")
 
 
 def listed(names: Sequence[str]) -> str:

@@ -10,7 +10,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fastloader.errors import SourceError
 from fastloader.sources._column_values import channel_names, column_values
 from fastloader.sources._computable import computable_field
 from fastloader.sources._conditions import (
@@ -20,7 +19,7 @@ from fastloader.sources._conditions import (
     statistics_suffice,
 )
 from fastloader.sources._description import ImageDescription, described_fields, described_images
-from fastloader.sources._ome_arrow_layout import listed
+from fastloader.sources._ome_arrow_layout import refuse_column
 from fastloader.sources._parquet_handle import ParquetHandle
 from fastloader.sources._protocol import ColumnValues
 
@@ -74,10 +73,8 @@ class ParquetColumns:
                 return np.full(num_rows, value, np.int64)
             return [value] * num_rows
         if name not in self.names:
-            raise SourceError(
-                f"{self._file.path} has no column {name!r} beside its images; it has "
-                f"{listed(self.names)}."
-            )
+            schema = self._file.open().schema_arrow
+            refuse_column(name, self.names, schema, self._file.path)
         with self._file.reading():
             file = self._file.open()
             tables = [

@@ -8,6 +8,7 @@ from urllib.parse import unquote
 from fastloader.errors import SourceError
 from fastloader.sources._concatenated import ConcatenatedSource
 from fastloader.sources._file_search import walk_folders
+from fastloader.sources._file_tree import FileTree, LocalTree
 from fastloader.sources._interleaved import RGB, InterleavedSource, is_interleaved
 from fastloader.sources._location import Location, PathLike, StorageOptions
 from fastloader.sources._parquet import ParquetSource
@@ -93,13 +94,17 @@ def open_parquet(
 def _parquet_files(location: Location) -> dict[str, str]:
     """Return the files below a folder, sorted: by their paths as people write them, as they are listed.
 
-    Hidden ones are left out.
+    Hidden ones are left out. Links are followed, each folder is seen once: one may lead upwards.
 
     Raises:
         SourceError: If it cannot be listed, or not all of its files count.
     """
-    if location.is_of_web:
-        tree = RemoteTree(location.path, location.storage_options)
+    if location.is_local or location.is_of_web:
+        tree: FileTree = (
+            LocalTree(location.path)
+            if location.is_local
+            else RemoteTree(location.path, location.storage_options)
+        )
         listed = (
             f"{folder}{name}" for folder, _, names in walk_folders(tree) for name in names
         )

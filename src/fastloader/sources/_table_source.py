@@ -22,8 +22,8 @@ from fastloader.sources._ome_arrow_layout import (
     PIXELS,
     ColumnLayout,
     choose_image_column,
-    listed,
     other_columns,
+    refuse_column,
 )
 from fastloader.sources._ome_arrow_pixels import PixelWriter
 from fastloader.sources._ome_arrow_table import ImageTableReader, find_outliers
@@ -154,10 +154,7 @@ class TableSource:
             SourceError: If there is no such column or it cannot be read.
         """
         if name not in self._column_names:
-            raise SourceError(
-                f"{self._table.path} has no column {name!r} beside its images; it has "
-                f"{listed(self._column_names)}."
-            )
+            refuse_column(name, self._column_names, self._table.schema, self._table.path)
         with self._table.reading():
             return column_values(self._table.read_columns([name]).column(0))
 
