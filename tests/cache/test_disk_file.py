@@ -103,6 +103,17 @@ def test_a_folder_that_cannot_be_written_to_is_an_error_that_says_what_to_do(tmp
         open_file(tmp_path / "file" / "a.pixels")
 
 
+def test_names_that_are_no_text_have_a_file_of_their_own(tmp_path):
+    folder = tmp_path / os.fsdecode(b"caches\xff")
+    paths = {disk_cache_path(folder, os.fsdecode(name), "all") for name in (b"a\xfe", b"a\xff")}
+
+    for path in paths:
+        open_file(path).close()
+
+    assert len(paths) == 2
+    assert {path.name for path in folder.glob("*.pixels")} == {path.name for path in paths}
+
+
 def test_a_limit_of_the_length_of_files_names_the_file_and_leaves_nothing(tmp_path):
     resource = pytest.importorskip("resource")
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)

@@ -58,19 +58,24 @@ def file_of(text):
     return file
 
 
-def _make_large(answers):
+def _write_beyond_limit(answers, writes):
+    file = MemoryFile.create(8192) if writes else None
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
     try:
-        MemoryFile.create(8192)
+        if file is None:
+            MemoryFile.create(8192)
+        else:
+            file.write(4096, memoryview(bytes(100)))
     except SharedMemoryError as error:
         answers.put(str(error))
 
 
 @pytest.mark.multiprocess
-def test_a_file_beyond_the_limit_of_files_names_the_limit():
+@pytest.mark.parametrize("writes", [False, True], ids=["made", "written"])
+def test_a_file_beyond_the_limit_of_files_names_the_limit(writes):
     context = multiprocessing.get_context("fork")
     answers = context.SimpleQueue()
-    process = context.Process(target=_make_large, args=(answers,))
+    process = context.Process(target=_write_beyond_limit, args=(answers, writes))
     process.start()
 
     assert "ulimit -f" in answers.get()

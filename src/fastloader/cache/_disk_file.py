@@ -64,7 +64,9 @@ def disk_cache_path(folder: Path, where: str, choice: str) -> Path:
         choice: Which of its images.
     """
     place = where if "://" in where else _real_place(where)
-    digest = hashlib.blake2b(f"{place}\n{choice}".encode(), digest_size=12).hexdigest()
+    digest = hashlib.blake2b(
+        f"{place}\n{choice}".encode(errors="surrogateescape"), digest_size=12
+    ).hexdigest()
     last = Path(hide_secrets(place).partition(", column ")[0].partition("?")[0]).name
     name = last.partition(".")[0] or "images"
     return folder / f"{name[:40]}-{digest}.pixels"

@@ -130,7 +130,9 @@ def _can_meet() -> bool:
 
 
 def _key(name: str) -> str:
-    return hashlib.blake2b(f"{name}\n{_scope()}".encode(), digest_size=16).hexdigest()
+    return hashlib.blake2b(
+        f"{name}\n{_scope()}".encode(errors="surrogateescape"), digest_size=16
+    ).hexdigest()
 
 
 @contextmanager

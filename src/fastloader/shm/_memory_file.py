@@ -27,6 +27,8 @@ __all__ = [
     "providing_memory_files",
 ]
 
+_RAISE_LIMIT = "raise the limit of the size of files (ulimit -f)"
+
 
 class MemoryFile:
     """A file of bytes in memory that this process and its children map together.
@@ -113,8 +115,7 @@ class MemoryFile:
         try:
             os.truncate(self.fileno(), size_bytes)
         except (OSError, OverflowError) as error:
-            is_limit = getattr(error, "errno", None) == errno.EFBIG
-            remedy = ": raise the limit of the size of files (ulimit -f)" if is_limit else ""
+            remedy = f": {_RAISE_LIMIT}" if getattr(error, "errno", 0) == errno.EFBIG else ""
             raise SharedMemoryError(
                 f"A memory file cannot have {size_bytes} bytes ({error}){remedy}."
             ) from error
@@ -163,9 +164,10 @@ class MemoryFile:
                 written = os.pwrite(self.fileno(), content, offset_bytes)
                 content, offset_bytes = content[written:], offset_bytes + written
         except OSError as error:
+            remedy = _RAISE_LIMIT if error.errno == errno.EFBIG else "make room"
             raise SharedMemoryError(
                 f"{len(content)} bytes cannot be written at byte {offset_bytes} of a file of "
-                f"{self.size_bytes}{self._place()} ({error}): make room."
+                f"{self.size_bytes}{self._place()} ({error}): {remedy}."
             ) from error
 
     def _place(self) -> str:
