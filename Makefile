@@ -6,8 +6,6 @@ VENV := .venv
 RUN := $(VENV)/bin/python -m
 COMPILED := $(wildcard src/fastloader/*/*.[ch] src/fastloader/*/*/*.[ch])
 REQUIREMENTS := pyproject.toml setup.py constraints/ci.txt $(COMPILED)
-SMOKES_AT_ONCE := 2
-SMOKES := $(patsubst benchmarks/%.py,smoke-%,$(wildcard benchmarks/bench_*.py))
 
 # Tests and benchmarks start hundreds of interpreters, which need not all compile the package anew.
 export PYTHONDONTWRITEBYTECODE :=
@@ -51,18 +49,14 @@ docs: $(VENV)/dev.stamp  ## docs/_build/html
 	@$(RUN) sphinx --fail-on-warning --nitpicky --quiet -b html docs docs/_build/html
 
 bench-smoke: $(VENV)/dev.stamp  ## Every benchmark once, small, so that it does not rot
-	@$(VENV)/bin/python benchmarks/make_data.py --smoke
-	@$(MAKE) --no-print-directory -j$(SMOKES_AT_ONCE) --output-sync=target $(SMOKES)
-
-# Several at a time: nothing is claimed of how long they take.
-smoke-%: $(VENV)/dev.stamp
-	@echo "benchmarks/$*.py" && $(VENV)/bin/python benchmarks/$*.py --smoke
+	@$(VENV)/bin/python benchmarks/smoke.py
 
 kernels:  ## The compiled part in place, without installing; a failure is shown and left
 	@$(VENV)/bin/python setup.py --quiet build_ext --inplace --force
 
+# With what dev holds: that pyproject.toml names all that a build needs was seen when this was installed.
 wheel: $(VENV)/dev.stamp  ## Build the wheel and use it without the sources
-	@rm -rf build dist $(VENV)/wheel && $(RUN) build --quiet --wheel
+	@rm -rf build dist $(VENV)/wheel && $(RUN) build --quiet --wheel --no-isolation
 	@$(RUN) pip install --quiet --no-deps --target $(VENV)/wheel dist/*.whl
 	@cd $(VENV)/wheel && PYTHONPATH=. ../bin/python -c "import fastloader; \
 	  assert '/wheel/' in fastloader.__file__, fastloader.__file__"

@@ -38,6 +38,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from _cut_off import told_of_signals
 from _facts import copy_bytes_per_second, run_facts, usable_cpus
 from _homes import Anew, Apart, Configuration, Here, Home, StartMethod
@@ -100,6 +102,7 @@ class Benchmark:
         self._max_bytes_per_second = max_bytes_per_second
         self._configurations: list[Configuration] = []
         self._is_smoke = False
+        self._num_threads = _num_threads()
         self._facts = run_facts()  # before any work changes the load of the machine
         parser = argparse.ArgumentParser(
             description=question, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -300,7 +303,9 @@ class Benchmark:
         if not self.isolate:
             return Here(configuration)
         start_method: StartMethod = "spawn"
-        if self._is_smoke or self._starts_quickly:
+        if self._is_smoke and _num_threads() == self._num_threads:
+            start_method = "fork"  # no thread has started that may hold a lock
+        elif self._is_smoke or self._starts_quickly:
             # By the name of what imports all others; of the script itself older Pythons do not know where it is.
             multiprocessing.set_forkserver_preload(["__main__", "fastloader.tuning"])
             start_method = "forkserver"
@@ -326,6 +331,11 @@ class Benchmark:
                     f"{configuration.name}: {unit} is {rate:.3g}, but at most {limit:.3g} is "
                     "possible; look at what is counted and when the clock runs."
                 )
+
+
+def _num_threads() -> int:
+    number: int = psutil.Process().num_threads()
+    return number
 
 
 def _given_up(

@@ -15,7 +15,7 @@ from _measurement import BenchmarkError, CannotRun, Measurement, Run, measure
 
 __all__ = ["Anew", "Apart", "Configuration", "Here", "Home", "StartMethod"]
 
-StartMethod = Literal["spawn", "forkserver"]
+StartMethod = Literal["fork", "forkserver", "spawn"]
 
 _LONGEST_RUN_SECONDS = 600.0
 
@@ -152,6 +152,8 @@ class Apart(Home):
 
     def close(self) -> None:
         """End the process; one that does not end by itself is killed."""
+        with contextlib.suppress(OSError):  # it has ended
+            self._connection.send("")  # forked later, another may hold this end open
         self._connection.close()
         self._process.join(timeout=30)
         if self._process.is_alive():

@@ -107,6 +107,19 @@ def test_a_loader_that_is_left_out_is_a_row_with_its_reason(monkeypatch, capsys)
     assert "cannot run: takes a week" in capsys.readouterr().out
 
 
+@pytest.mark.multiprocess
+def test_a_forked_home_ends_by_itself_though_a_later_one_holds_its_connection():
+    configuration = _homes.Configuration("it", "", "it", works, {}, False, False, None)
+    first, later = (_homes.Apart(configuration, "fork") for _ in range(2))
+    for home in (first, later):
+        home.wait()
+
+    first.close()
+    later.close()
+
+    assert (first._process.exitcode, later._process.exitcode) == (0, 0)
+
+
 class Process:
     """In place of a process: its runs take longer and longer, and it notes what becomes of it."""
 
