@@ -1,6 +1,7 @@
 """Folders of TIFF files: every kind of file gives the pixels that tifffile gives."""
 
 import copy
+import errno
 import importlib.util
 import os
 import pickle
@@ -303,6 +304,29 @@ def test_a_folder_without_tiff_is_refused(tmp_path):
 def test_a_path_that_is_not_there_is_refused(tmp_path):
     with pytest.raises(SourceError, match="is not there: expected a folder"):
         TiffFolder(tmp_path / "nothing")
+
+
+@pytest.mark.parametrize("kind", ["tiff", "ome-zarr", "parquet"])
+def test_a_folder_that_may_not_be_listed_is_named(tmp_path, monkeypatch, kind):
+    scan = os.scandir
+
+    def refuse(path):
+        if str(path).rstrip("/").endswith("closed"):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return scan(path)
+
+    (tmp_path / "closed").mkdir()
+    monkeypatch.setattr(os, "scandir", refuse)
+
+    with pytest.raises(SourceError, match=r"closed/? cannot be listed \(Permission denied\)"):
+        open_source(tmp_path, format=kind)
+
+
+def test_a_file_in_a_folders_place_is_told_as_one(tmp_path):
+    (tmp_path / "a.zarr").write_bytes(b"no folder")
+
+    with pytest.raises(SourceError, match=r"a\.zarr is a file: expected a folder"):
+        open_source(tmp_path / "a.zarr")
 
 
 def test_a_missing_codec_is_told_before_pixels_are_read(monkeypatch):

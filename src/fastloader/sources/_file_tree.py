@@ -216,21 +216,32 @@ class LocalTree:
         """Return the names of a folder's folders and of its files.
 
         Raises:
-            SourceError: If there is no such folder.
+            SourceError: If there is no such folder, or it cannot be listed.
         """
         path = self.path(inside)
-        if not Path(path).is_dir():
+        try:
+            with os.scandir(path) as entries:
+                found = list(entries)
+        except FileNotFoundError as error:
             raise SourceError(
                 f"{path} is not there: expected a folder of images, or one image."
-            )
+            ) from error
+        except NotADirectoryError as error:
+            raise SourceError(
+                f"{path} is a file: expected a folder of images, or one image of its format."
+            ) from error
+        except OSError as error:
+            raise SourceError(
+                f"{path} cannot be listed ({error.strerror}): let it be read, or give the files or "
+                f"folders that can be."
+            ) from error
         folders: list[str] = []
         files: list[str] = []
-        with os.scandir(path) as entries:
-            for entry in entries:
-                if _is_folder(entry):
-                    folders.append(entry.name)
-                elif entry.is_file(follow_symlinks=False) or entry.is_symlink():
-                    files.append(entry.name)  # a pipe would be waited for
+        for entry in found:
+            if _is_folder(entry):
+                folders.append(entry.name)
+            elif entry.is_file(follow_symlinks=False) or entry.is_symlink():
+                files.append(entry.name)  # a pipe would be waited for
         return folders, files
 
     def identity(self, inside: str) -> Hashable:
