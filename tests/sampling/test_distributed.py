@@ -259,8 +259,11 @@ def test_what_cannot_be_shared_is_refused(sampler, message):
         ({"num_replicas": -1, "rank": 0}, "num_replicas must be 1 or more, but got -1"),
         ({"uneven": "some"}, "uneven should be 'pad', 'drop' or 'keep', but got 'some'"),
         ({"seed": -1}, "seed must be 0 or more"),
+        ({"num_replicas": "2", "rank": 0}, "num_replicas must be a whole number, but got '2'"),
+        ({"num_replicas": 2, "rank": "0"}, "rank must be a whole number, but got '0'"),
+        ({"seed": 1.5}, "seed must be a whole number, but got 1.5"),
     ],
-    ids=["rank too high", "rank too low", "no ranks", "uneven", "seed"],
+    ids=str,
 )
 def test_options_that_cannot_work_are_refused(options, message):
     with pytest.raises(SettingsError, match=message):

@@ -1,5 +1,7 @@
 """Which axes of an image a sample has, and in which order."""
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -11,7 +13,7 @@ __all__ = ["STORED_AXES", "as_samples", "as_stored", "choose_axes", "sample_shap
 STORED_AXES = "TCZYX"
 
 
-def choose_axes(axes: str | None, shapes: npt.NDArray[np.int64], where: str) -> str:
+def choose_axes(axes: Any, shapes: npt.NDArray[np.int64], where: str) -> str:
     """Return the axes of a sample: as asked for, or C, Y, X if the others are of size 1.
 
     Args:
@@ -23,7 +25,8 @@ def choose_axes(axes: str | None, shapes: npt.NDArray[np.int64], where: str) -> 
         ShapeError: If `axes` is no such text, or leaves out an axis of another size than 1.
     """
     chosen = "CYX" if axes is None else axes
-    if len(set(chosen)) != len(chosen) or not set(chosen) <= set(STORED_AXES) or not chosen:
+    letters = set(chosen) if isinstance(chosen, str) else set()
+    if not letters or len(letters) != len(chosen) or not letters <= set(STORED_AXES):
         raise ShapeError(
             f"axes={axes!r}: expected each letter of 'TCZYX' at most once, for instance 'CYX'."
         )

@@ -1,7 +1,7 @@
 """Which images of a source a dataset shows, with which channels and as which type."""
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Literal, TypeAlias
 
@@ -33,7 +33,7 @@ def resolve_nulls(
         ImageDataError: If rows have no image and that is an error, or there is no size for them.
         SettingsError: If `on_null` is none of its values.
     """
-    if on_null not in {"error", "skip", "zeros"}:
+    if on_null not in ("error", "skip", "zeros"):
         raise SettingsError(f"on_null={on_null!r}: expected 'error', 'skip' or 'zeros'.")
     has_image = table.has_image[rows]
     if has_image.all() or on_null == "skip":
@@ -69,7 +69,7 @@ def _used(table: ImageTable, rows: Integers) -> ImageTable:
 
 
 def choose_dtype(
-    table: ImageTable, dtype: torch.dtype | None, scale: float | None, where: str
+    table: ImageTable, dtype: torch.dtype | None, scale: Any, where: str
 ) -> torch.dtype:
     """Return the type of the tensors, one that holds every pixel or is floating.
 
@@ -80,12 +80,16 @@ def choose_dtype(
         where: File and column, for error messages.
 
     Raises:
-        SettingsError: If it is no type of tensors, would lose values, is ambiguous, or does not go
+        SettingsError: If it is no type of tensors, `scale` is no number, or the type would lose values, is ambiguous, or does not go
             with `scale`.
     """
     if dtype is not None and not isinstance(dtype, torch.dtype):
         raise SettingsError(
             f"dtype={dtype!r}: expected one of torch, as torch.float32, or None."
+        )
+    if scale is not None and not isinstance(scale, int | float | np.number):
+        raise SettingsError(
+            f"scale={scale!r}: expected a number, or None to leave pixels as they are."
         )
     natives = {kind.name: getattr(torch, kind.name) for kind in table.dtypes}
     if dtype is None and len(natives) > 1:
@@ -124,7 +128,7 @@ def choose_channels(
     """
     if channels is None:
         return None
-    if isinstance(channels, str | int):
+    if isinstance(channels, str) or not isinstance(channels, Iterable):
         raise SettingsError(
             f"channels={channels!r}: expected a list of numbers or names, as [{channels!r}]."
         )

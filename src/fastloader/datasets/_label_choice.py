@@ -1,6 +1,6 @@
 """Labels from one column, or from several as a dict."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,7 +57,7 @@ def choose_labels(
         where: File and column of the images, for error messages.
 
     Raises:
-        SettingsError: If `mapping` does not fit.
+        SettingsError: If `names` are none, or `mapping` does not fit.
         SourceError: If a column is missing or has no labels.
     """
     if names is None:
@@ -66,6 +66,10 @@ def choose_labels(
         return None
     if isinstance(names, str):
         return Labels.of(columns.read(names), f"{where}, label column {names!r}", mapping)
+    if not isinstance(names, Iterable):
+        raise SettingsError(
+            f"label_column={names!r}: expected the name of a column, or several."
+        )
     mappings = mapping or {}
     if not isinstance(mappings, Mapping) or set(mappings) - set(names):
         raise SettingsError(

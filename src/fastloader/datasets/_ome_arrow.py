@@ -154,6 +154,8 @@ class OMEArrowDataset(Dataset[Any]):
         self._columns.choose(rows)
         self._dtype = choose_dtype(table, dtype, scale, where)
         self._scale = scale
+        if transform is not None and not callable(transform):
+            raise SettingsError(f"transform={transform!r}: expected a function or None.")
         self._transform = transform
         self._labels = choose_labels(self._columns, label_column, label_mapping, where)
         numbers = choose_channels(source, table.shapes[rows], channels)
@@ -338,11 +340,11 @@ def _choose_store(
     Raises:
         SettingsError: If an option has none of its values, or two contradict each other.
     """
-    if cache not in {"auto", "shared", "disk", "device", "none"}:
+    if cache not in ("auto", "shared", "disk", "device", "none"):
         raise SettingsError(
             f"cache={cache!r}: expected 'auto', 'shared', 'disk', 'device' or 'none'."
         )
-    if preload not in {True, False, "background"}:
+    if preload not in (True, False, "background"):
         raise SettingsError(f"preload={preload!r}: expected True, False or 'background'.")
     if max_bytes is not None and not isinstance(max_bytes, int | float | np.number):
         raise SettingsError(f"max_cache_bytes={max_bytes!r}: expected a number of bytes.")

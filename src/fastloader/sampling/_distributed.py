@@ -14,6 +14,7 @@ from fastloader.sampling._epoch_sampler import (
     Order,
     has_chunks,
     iter_chunks,
+    whole_number,
 )
 from fastloader.sampling._foreign import as_epoch_sampler
 from fastloader.sampling._shuffled import OrderedSampler, ShuffledSampler
@@ -72,8 +73,10 @@ class DistributedSampler(EpochSampler, torch.utils.data.DistributedSampler[int])
         uneven: Uneven = "pad",
     ) -> None:
         ranks = read_ranks()
-        num_replicas = ranks.world_size if num_replicas is None else num_replicas
-        rank = ranks.rank if rank is None else rank
+        num_replicas = whole_number(
+            "num_replicas", ranks.world_size if num_replicas is None else num_replicas
+        )
+        rank = whole_number("rank", ranks.rank if rank is None else rank)
         if num_replicas < 1:
             raise SettingsError(f"num_replicas must be 1 or more, but got {num_replicas}.")
         if not 0 <= rank < num_replicas:

@@ -3,7 +3,7 @@
 import numpy as np
 
 from fastloader.errors import EmptyEpochError, SettingsError
-from fastloader.sampling._epoch_sampler import EpochSampler, Indices, Order
+from fastloader.sampling._epoch_sampler import EpochSampler, Indices, Order, whole_number
 
 __all__ = ["EpochLengthSampler"]
 
@@ -37,6 +37,7 @@ class EpochLengthSampler(EpochSampler):
     """
 
     def __init__(self, sampler: EpochSampler, num_samples: int) -> None:
+        num_samples = whole_number("num_samples", num_samples)
         if num_samples < 1:
             raise SettingsError(
                 f"An epoch must have 1 sample or more, but {num_samples} were asked for."

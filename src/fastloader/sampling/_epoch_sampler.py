@@ -3,7 +3,8 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from itertools import chain
-from typing import TypeAlias
+from operator import index
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +20,7 @@ __all__ = [
     "check_epoch_seed",
     "has_chunks",
     "iter_chunks",
+    "whole_number",
 ]
 
 CHUNK = 8192
@@ -105,11 +107,24 @@ def check_epoch_seed(seed: int) -> int:
     """Return a seed that an order can be drawn from.
 
     Raises:
-        SettingsError: If it is negative.
+        SettingsError: If it is negative or no whole number.
     """
-    if seed < 0:
-        raise SettingsError(f"seed must be 0 or more, but got {seed}.")
-    return seed
+    number = whole_number("seed", seed)
+    if number < 0:
+        raise SettingsError(f"seed must be 0 or more, but got {number}.")
+    return number
+
+
+def whole_number(name: str, value: Any) -> int:
+    """Return an option as an int; variables of the environment, for instance, are text.
+
+    Raises:
+        SettingsError: If it is no whole number.
+    """
+    try:
+        return index(value)
+    except TypeError:
+        raise SettingsError(f"{name} must be a whole number, but got {value!r}.") from None
 
 
 def iter_chunks(
