@@ -303,7 +303,8 @@ class ImageStore(OwnFingerprint):
         layout = self._layout(slice(None))
         machine = read_machine()
         # Until a second process has decoded them, too, there are two copies.
-        has_room = 2 * layout.num_bytes <= machine.available_bytes - promised_bytes()
+        free_bytes = machine.available_bytes - promised_bytes()
+        has_room = 2 * layout.num_bytes <= free_bytes
         is_child = multiprocessing.parent_process() is not None  # so may have brothers
         if is_child or machine.local_world_size > 1 or not has_room:
             return None
@@ -312,8 +313,8 @@ class ImageStore(OwnFingerprint):
         name, edges = f"{self._source.fingerprint} {self._choice()}", self._edges(layout)
         if (found := find_own_images(name, layout, edges)) is not None:
             return found
-        self._check_memory(layout.num_bytes)
         everything = np.arange(len(self))
+        self._check_room(everything, layout.num_bytes, free_bytes, "in memory")
         with progress_bar(len(self), progress) as bar:
 
             def decode(write: WritePixels) -> None:

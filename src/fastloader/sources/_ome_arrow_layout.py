@@ -15,6 +15,7 @@ __all__ = [
     "PIXELS",
     "PLANE_PLACE",
     "SIZES",
+    "UNSIZED",
     "ColumnLayout",
     "choose_image_column",
     "find_image_columns",
@@ -28,6 +29,8 @@ CHUNK_PLACE = ("t", "c", "z", "y", "x", "shape_z", "shape_y", "shape_x")
 PLANE_PLACE = ("t", "c", "z")
 PIXELS = ("pixels", "pixel_bytes")
 """Fields of chunks and planes that are large; all others say where and what they are."""
+UNSIZED = (*PIXELS, "t", "c", "y", "x", "compression")
+"""Fields that tell neither sizes nor types of images, but for one of planes, which have no other."""
 _TYPED_BYTES = ("dtype", "compression", "pixel_bytes")
 
 

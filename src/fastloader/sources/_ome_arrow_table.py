@@ -336,6 +336,8 @@ class ImageTableReader:
 def find_outliers(table: ImageTable) -> Integers:
     """Return the rows of images that claim to be so large that their pieces are looked at first."""
     pixels = table.shapes.prod(axis=1)
+    if pixels.max(initial=0) <= _OUTLIER_PIXELS:
+        return np.zeros(0, np.int64)
     usual = float(np.median(pixels[table.has_image])) if table.has_image.any() else 0.0
     outliers = np.flatnonzero(pixels > max(_OUTLIER * usual, _OUTLIER_PIXELS))
     if not len(outliers) and pixels.max(initial=0) > _GIANT_PIXELS:

@@ -19,7 +19,7 @@ from fastloader.sources._description import ImageDescription, described_fields, 
 from fastloader.sources._interleaved import RGB, InterleavedSource, is_interleaved
 from fastloader.sources._mapped_pages import let_go_of_pages
 from fastloader.sources._ome_arrow_layout import (
-    PIXELS,
+    UNSIZED,
     ColumnLayout,
     choose_image_column,
     other_columns,
@@ -281,7 +281,7 @@ class TableSource:
             reader = ImageTableReader(self._layout, self.where)
             fields = ("pixels_meta", *self._pieces)
             at_once = _PIECE_ROWS if self._apart is None else _META_ROWS
-            for _, column in self._batches(fields, None, at_once, without=PIXELS):
+            for _, column in self._batches(fields, None, at_once, without=UNSIZED):
                 reader.add(column)
         table = reader.finish()
         if table.num_rows != self.num_rows:
@@ -329,7 +329,7 @@ class TableSource:
         probe = ImageTableReader(layout, self.where)
         stated = ImageTableReader(layout, self.where)
         fields = ("pixels_meta", *self._pieces)
-        for row_numbers, column in self._batches(fields, probes, len(probes), without=PIXELS):
+        for row_numbers, column in self._batches(fields, probes, len(probes), without=UNSIZED):
             for at in np.flatnonzero(np.isin(row_numbers, probes)).tolist():
                 probe.add(column[at : at + 1])
                 if not stated.add_stated(column[at : at + 1]):
