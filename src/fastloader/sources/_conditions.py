@@ -3,16 +3,18 @@
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 
 from fastloader.errors import SettingsError
 from fastloader.sources._computable import computable_table
+
+if TYPE_CHECKING:
+    import pyarrow.dataset as ds
 
 __all__ = ["columns_of", "explaining", "matching_rows", "scan_condition", "statistics_suffice"]
 
@@ -70,13 +72,17 @@ def matching_rows(table: pa.Table, condition: pc.Expression, where: str) -> Inte
     Raises:
         SettingsError: If the condition does not fit the columns.
     """
+    import pyarrow.dataset as ds  # noqa: PLC0415 - imports pandas where it is installed
+
     with explaining(condition, where):
         dataset = ds.dataset(computable_table(table))
         return np.flatnonzero(scan_condition(dataset, condition))
 
 
 def scan_condition(
-    dataset: ds.Dataset | ds.Fragment, condition: pc.Expression, schema: pa.Schema | None = None
+    dataset: "ds.Dataset | ds.Fragment",
+    condition: pc.Expression,
+    schema: pa.Schema | None = None,
 ) -> npt.NDArray[np.bool_]:
     """Return whether each row of an Arrow dataset meets a condition.
 

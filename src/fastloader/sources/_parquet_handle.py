@@ -4,12 +4,11 @@ import weakref
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from fastloader.errors import SourceError
@@ -19,6 +18,9 @@ from fastloader.sources._location import Location, PathLike, StorageOptions
 from fastloader.sources._opened_here import OpenedHere, state_without
 from fastloader.sources._sized_stream import SizedStream
 from fastloader.sources._standing_file import StandingFile
+
+if TYPE_CHECKING:
+    import pyarrow.dataset as ds
 
 __all__ = ["ParquetHandle"]
 
@@ -99,12 +101,14 @@ class ParquetHandle:
         self._raw.close()
         self._withheld.close()
 
-    def fragment(self, partition: ds.Expression | None = None) -> ds.ParquetFileFragment:
+    def fragment(self, partition: "ds.Expression | None" = None) -> "ds.ParquetFileFragment":
         """Return the file as Arrow's datasets take it.
 
         Args:
             partition: What is true of all rows.
         """
+        import pyarrow.dataset as ds  # noqa: PLC0415 - imports pandas where it is installed
+
         system, path = self._location.file_system()
         return ds.ParquetFileFormat().make_fragment(
             path, filesystem=system, partition_expression=partition
