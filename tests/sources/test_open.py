@@ -1,5 +1,7 @@
 """The format of a path: by its name, by what lies there, or as the caller says."""
 
+import os
+
 import pytest
 
 from fastloader._extras import import_extra
@@ -34,6 +36,18 @@ def test_an_ending_that_tells_nothing_is_refused(tmp_path):
 def test_a_path_that_leads_nowhere_is_said_to(tmp_path):
     with pytest.raises(SourceError, match=r"nowhere is not there\.$"):
         open_source(tmp_path / "nowhere")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
+@pytest.mark.parametrize("name", ["images.parquet", "images.arrow", "images.tif"])
+@pytest.mark.parametrize(
+    "as_given", [lambda path: path, lambda path: [path]], ids=["one", "list"]
+)
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path, name, as_given):
+    os.mkfifo(tmp_path / name)
+
+    with pytest.raises(SourceError, match=f"{name} is a pipe.*expected a file or a folder"):
+        open_source(as_given(tmp_path / name))
 
 
 def test_a_format_that_does_not_exist_is_refused(tmp_path):

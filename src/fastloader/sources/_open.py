@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 from fastloader.errors import SettingsError, SourceError
 from fastloader.sources._format import Format
 from fastloader.sources._image_formats import IMAGE_FORMATS
-from fastloader.sources._paths import is_url
+from fastloader.sources._paths import is_url, path_text
 from fastloader.sources._protocol import ImageSource
 from fastloader.sources._table_formats import TABLE_FORMATS
 
@@ -37,11 +37,13 @@ def open_source(
         options: Of the format; None is the same as leaving one out.
 
     Raises:
-        SourceError: If the format is not known, or the path cannot be read.
+        SourceError: If the format is not known, or the path cannot be read or is a pipe.
         SettingsError: If the format is no name or does not have an option, or a path is none.
         MissingExtraError: If the format needs a package that is not installed.
     """
     path = _paths(path)
+    for one in path if isinstance(path, list) else [path]:
+        _refuse_pipe(path_text(one))
     chosen = _named(format) if format is not None else _detect(path)
     given = {name: value for name, value in options.items() if value is not None}
     unknown = sorted(set(given) - set(chosen.options))
@@ -67,6 +69,21 @@ def _paths(path: Any) -> SourcePath | list[SourcePath]:
     if others:
         raise SettingsError(f"{others[0]!r:.100} is no path: expected one, a URL, or several.")
     return paths
+
+
+def _refuse_pipe(path: str) -> None:
+    """Refuse what readers would wait for without end.
+
+    Raises:
+        SourceError: If it is a pipe, a socket or a device.
+    """
+    # `os.path` takes whatever is no path for nothing there, which readers tell better.
+    is_usual = os.path.isfile(path) or os.path.isdir(path)  # noqa: PTH112, PTH113
+    if not is_url(path) and not is_usual and os.path.exists(path):  # noqa: PTH110
+        raise SourceError(
+            f"{path} is a pipe, a socket or a device: expected a file or a folder; write what comes "
+            f"out of it to a file first."
+        )
 
 
 def _named(name: str) -> Format:
