@@ -190,13 +190,13 @@ def _copy_large_rows(batch: Sequence[Any], out: torch.Tensor, early: EarlyRows) 
     Returns:
         False where others would not gain, or that cannot be.
     """
-    num_bytes, target, crew = out.nbytes, out.data_ptr(), current_crew()
+    num_bytes = out.nbytes
     are_many = num_bytes >= LEAST_BYTES
     early.is_worth_it |= are_many
-    num_threads = torch.get_num_threads()
     is_left_to_torch = num_bytes < _LEAST_CREW_BYTES or prod(out.shape[1:]) > _FEW_ELEMENTS
-    if not are_many and (crew is None or is_left_to_torch):
+    if is_left_to_torch and not are_many:
         return False
+    num_threads, target, crew = torch.get_num_threads(), out.data_ptr(), current_crew()
     if crew is None:
         num_threads = min(num_threads, num_bytes // LEAST_BYTES)  # to start one takes time
     row_bytes, shape = num_bytes // len(out), out.shape[1:]
