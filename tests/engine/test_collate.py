@@ -404,44 +404,39 @@ needs_team = pytest.mark.skipif(row_team() is None, reason="was not compiled")
 @needs_team
 @pytest.mark.parametrize("kind", [lambda image: image, torch.Tensor.numpy])
 def test_a_crew_that_is_lent_copies_large_samples(copies, set_num_threads, kind):
-    set_num_threads(4)
-    samples = [kind(image) for image in torch.rand(32, 1 << 15)]
-    into_pool = DefaultCollate(collate_map_into(BufferPool()))
+    set_num_threads(3)
+    samples = [kind(image) for image in torch.rand(64, 1 << 16)]
 
-    with working_with(Crew(3)):
-        assert torch.equal(into_pool(samples), default_collate(samples))
-        assert copies == [(4, False)]
-        # The C library keeps so much memory.
-        assert torch.equal(into_pool(samples[:31]), default_collate(samples[:31]))
+    with working_with(Crew(2)):
+        assert torch.equal(collate(samples), default_collate(samples))
+        assert copies == [(3, _past_cache.knows_past_cache())]
+        assert torch.equal(collate(samples[:63]), default_collate(samples[:63]))
 
     assert len(copies) == 1
 
 
 @needs_team
 def test_small_samples_are_not_looked_at_one_by_one_for_a_crew(copies, set_num_threads):
-    set_num_threads(4)
-    samples = list(torch.rand(128, 1 << 13))
+    set_num_threads(3)
+    samples = list(torch.rand(512, 1 << 13))
 
-    with working_with(Crew(3)):
+    with working_with(Crew(2)):
         assert torch.equal(collate(samples), default_collate(samples))
 
     assert not copies
 
 
-@needs_team
-@pytest.mark.parametrize("kind", [lambda image: image, torch.Tensor.numpy])
-@pytest.mark.parametrize("num_samples", [2, 5])
-@pytest.mark.parametrize("num_threads", [2, 4])
-def test_some_samples_that_are_larger_are_left_to_threads_of_torch(
-    copies, set_num_threads, num_threads, num_samples, kind
+@pytest.mark.parametrize(("num_samples", "num_made"), [(15, 0), (16, 1)])
+def test_what_a_cache_may_hold_is_torchs_to_stack_without_the_pool(
+    set_num_threads, num_samples, num_made
 ):
-    set_num_threads(num_threads)
-    samples = [kind(image) for image in torch.rand(num_samples, 1 << 18)]
+    set_num_threads(2)
+    samples, pool = list(torch.rand(num_samples, 1 << 18)), BufferPool()
 
-    with working_with(Crew(num_threads - 1)):
-        assert torch.equal(collate(samples), default_collate(samples))
+    found = DefaultCollate(collate_map_into(pool))(samples)
 
-    assert not copies
+    assert torch.equal(found, default_collate(samples))
+    assert pool.num_made == num_made
 
 
 @pytest.mark.parametrize("num_samples", [2, 5])

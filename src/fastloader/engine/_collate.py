@@ -26,11 +26,7 @@ _STOCK_ARRAY = default_collate_fn_map[np.ndarray]
 _STOCK_MODULE = collate.__module__
 
 _FEW_ELEMENTS = 1 << 15
-"""Torch copies samples of up to so many by one thread, whatever the number of them or of threads. To those of larger ones,
-awake after each batch, a crew would be in the way until no cache holds the batch: 8 samples of 1 MB came a tenth later."""
-
-_LEAST_CREW_BYTES = 4 << 20
-"""Of a batch."""
+"""Torch copies samples of up to so many by one thread, whatever the number of them or of threads."""
 
 _PLAIN = {np.ndarray, np.memmap}
 _COPIED = {torch.Tensor, *_PLAIN}
@@ -136,7 +132,7 @@ class _TensorCollate:
         ):
             return self._collate_others(batch, collate_fn_map)
         if first.nbytes * len(batch) < self._stacked_bytes:
-            return torch.stack(batch)  # type: ignore[arg-type]  # as torch does it
+            return torch.stack(batch)  # type: ignore[arg-type]
         if not first.is_cpu or first.is_quantized or first.requires_grad:
             return self._collate_others(batch, collate_fn_map)
         try:
@@ -180,7 +176,7 @@ def _is_dense(sample: Any) -> bool:
 
 
 def _copy_large_rows(batch: Sequence[Any], out: torch.Tensor, early: EarlyRows) -> bool:
-    """Copy large samples by the crew that is lent, and past the cache where none holds the batch.
+    """Copy large samples past the cache, where none holds the batch, and by the crew that is lent.
 
     Args:
         batch: Tensors or arrays of the dtype of `out`.
@@ -188,14 +184,12 @@ def _copy_large_rows(batch: Sequence[Any], out: torch.Tensor, early: EarlyRows) 
         early: To take such samples one by one from the next batch on.
 
     Returns:
-        False where others would not gain, or that cannot be.
+        False where that would gain nothing, or cannot be.
     """
     num_bytes = out.nbytes
-    are_many = num_bytes >= LEAST_BYTES
-    early.is_worth_it |= are_many
-    is_left_to_torch = num_bytes < _LEAST_CREW_BYTES or prod(out.shape[1:]) > _FEW_ELEMENTS
-    if is_left_to_torch and not are_many:
+    if num_bytes < LEAST_BYTES:
         return False
+    early.is_worth_it = True
     num_threads, target, crew = torch.get_num_threads(), out.data_ptr(), current_crew()
     if crew is None:
         num_threads = min(num_threads, num_bytes // LEAST_BYTES)  # to start one takes time

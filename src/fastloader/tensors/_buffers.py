@@ -123,9 +123,9 @@ class BufferPool:
     **Threads:** any thread may allocate, and any thread may drop the last tensor.
     """
 
-    stacked_bytes = 4 * 1024 * 1024
-    """Torch stacks small samples to less than this as fast without the pool: where it is given the
-    output it looks at each sample once more, and the C library keeps so much memory."""
+    stacked_bytes = 16 * 1024 * 1024
+    """Torch stacks samples to less than this as fast, or faster, without the pool, as the C library keeps so much memory:
+    8 samples of 1 MB, of no cost, in 0.85 of the time with 16 threads."""
 
     def __init__(self, *, requests_between_trims: int | None = None) -> None:
         self._requests_between_trims = requests_between_trims
