@@ -8,7 +8,7 @@ import torch
 from torch.utils.data import Dataset, get_worker_info
 
 from fastloader import FastLoader
-from fastloader.engine import Place, Placement
+from fastloader.engine import Place, Placement, _placement
 from fastloader.epochs import _epoch
 
 
@@ -346,7 +346,9 @@ def test_plain_code_knows_the_epoch_of_each_of_two_passes_at_once(made_here):
     assert taken == [([0, 0], [1, 1])] * 4
 
 
-def test_single_samples_of_plain_code_take_no_worker(no_leaks):
+def test_single_samples_of_plain_code_take_no_worker(no_leaks, monkeypatch):
+    # To collect the garbage of other tests may take longer than to start workers.
+    monkeypatch.setattr(_placement, "START_SECONDS", 60.0)
     loader = FastLoader(Rows(50), None)
 
     found = [(value.item(), index) for value, index in loader]
