@@ -8,7 +8,7 @@ import torch
 from torch.utils.data import Dataset, get_worker_info
 
 from fastloader import FastLoader
-from fastloader.engine import Place, Placement, _placement
+from fastloader.engine import Place, Placement
 from fastloader.epochs import _epoch
 
 
@@ -346,12 +346,11 @@ def test_plain_code_knows_the_epoch_of_each_of_two_passes_at_once(made_here):
     assert taken == [([0, 0], [1, 1])] * 4
 
 
-def test_single_samples_of_plain_code_take_no_worker(no_leaks, monkeypatch):
-    # To collect the garbage of other tests may take longer than to start workers.
-    monkeypatch.setattr(_placement, "START_SECONDS", 60.0)
+def test_single_samples_of_plain_code_take_no_worker(no_leaks):
+    before = num_children()  # as of a loader in frames of an error, that are not collected yet
     loader = FastLoader(Rows(50), None)
 
     found = [(value.item(), index) for value, index in loader]
 
-    assert num_children() == 0
+    assert num_children() <= before
     assert found == [(2 * index, index) for index in range(50)]
