@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader
 from fastloader.errors import SettingsError
 from fastloader.machine._environment import PROCESS_ENVIRONMENT
 from fastloader.machine._machine import Machine
+from fastloader.sampling._epoch_sampler import whole_number
 from fastloader.settings._inputs import GivenOptions
 from fastloader.settings._settings import Auto
 
@@ -83,10 +84,7 @@ def as_epoch(epoch: Any) -> int:
     Raises:
         SettingsError: If it is negative or no whole number.
     """
-    try:
-        number = index(epoch)
-    except TypeError:
-        raise SettingsError(f"epoch should be a whole number, but got {epoch!r}.") from None
+    number = whole_number("epoch", epoch)
     if number < 0:
         raise SettingsError(f"epoch must be 0 or more, but got {number}.")
     return number

@@ -1,6 +1,7 @@
 """Picks the reader of a path: by its suffix or what lies there, or as the caller says."""
 
 import os
+import stat
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -77,9 +78,13 @@ def _refuse_pipe(path: str) -> None:
     Raises:
         SourceError: If it is a pipe, a socket or a device.
     """
-    # `os.path` takes whatever is no path for nothing there, which readers tell better.
-    is_usual = os.path.isfile(path) or os.path.isdir(path)  # noqa: PTH112, PTH113
-    if not is_url(path) and not is_usual and os.path.exists(path):  # noqa: PTH110
+    if is_url(path):
+        return
+    try:
+        mode = Path(path).stat().st_mode
+    except (OSError, ValueError):
+        return  # nothing there, or no path: readers tell better
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         raise SourceError(
             f"{path} is a pipe, a socket or a device: expected a file or a folder; write what comes "
             f"out of it to a file first."
