@@ -32,6 +32,12 @@ setup(
             optional=True,
         ),
         Extension(
+            "fastloader.randomness._twisters",
+            sources=["src/fastloader/randomness/_twisters.c"],
+            extra_compile_args=["-O3"],
+            optional=True,
+        ),
+        Extension(
             "fastloader.threads._row_team",
             sources=["src/fastloader/threads/_row_team.c"],
             extra_compile_args=["-O3"],

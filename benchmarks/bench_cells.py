@@ -13,6 +13,8 @@ Method: each cell is two loaders. After a pass to warm up, or as many as FastLoa
     have come that were made ahead, and stops as many before the last, so that only what goes on for
     hours is compared: a thread of stock's workers sends a batch while they compute the next one,
     milliseconds later, but the last ones at once.
+    With ``--first-batches`` there are only loaders without workers, a new one for each pass, which is timed
+    from its first batch on and has 100 more at most: those around which generators are seeded.
 Result: a cell is "behind" if it has under 0.95 of stock's rate where stock's batch takes over
     0.3 ms, or takes over 60 us more than stock elsewhere; "open" if it may be either.
 Limit: none: what is asked is who is behind, and each cell has a limit of its own.
@@ -53,6 +55,8 @@ WARM_UP_SAMPLES = 1200
 """Of each loader without workers: a dataset that has drawn nothing for 1024 samples is left alone from then on..."""
 SAMPLES_OF_TINY_BATCH = 4
 """... of which each batch counts as so many at least."""
+FIRST_BATCHES = 100
+"""Of a new loader that are timed at most."""
 AHEAD = 2
 """Batches that are made for each worker before the loader is asked for one..."""
 AHEAD_TINY = 8
@@ -139,30 +143,44 @@ def _choose_length(cell: Cell) -> int:
 
 
 class Contest:
-    """The two loaders of a cell."""
+    """The two loaders of a cell.
 
-    def __init__(self, cell: Cell) -> None:
+    Args:
+        cell: The combination.
+        are_new: Whether each pass is by a new loader, whose first batch is not timed.
+    """
+
+    def __init__(self, cell: Cell, *, are_new: bool = False) -> None:
         self._dataset = Samples(cell)
-        self._batch_size = cell.batch_size
         self.num_batches = _choose_length(cell)
+        if are_new:
+            self.num_batches = min(FIRST_BATCHES, self.num_batches)
         """That are timed in a pass."""
-        options: dict[str, Any] = {"num_workers": cell.num_workers}
+        options: dict[str, Any] = {
+            "batch_size": cell.batch_size,
+            "num_workers": cell.num_workers,
+        }
         if cell.num_workers:
             options["persistent_workers"] = True
+        self._options = options
         samples_of_pass = self.num_batches * max(SAMPLES_OF_TINY_BATCH, cell.batch_size)
         self.num_warm_up_passes = (
-            1 if cell.num_workers else -(-WARM_UP_SAMPLES // samples_of_pass)
+            1 if cell.num_workers or are_new else -(-WARM_UP_SAMPLES // samples_of_pass)
         )
         """Which start workers, and show whether the dataset draws."""
-        self._num_ahead = (AHEAD_TINY if cell.is_tiny else AHEAD) * cell.num_workers
+        self._num_ahead = (AHEAD_TINY if cell.is_tiny else AHEAD) * cell.num_workers + are_new
         # Before workers get their copies of it.
         num_in_all = self.num_batches + 2 * self._num_ahead
         self._dataset.length = num_in_all * cell.batch_size
-        self.stock: Any = DataLoader(self._dataset, cell.batch_size, **options)
-        self.fast: Any = FastLoader(self._dataset, cell.batch_size, **options)
+        kept = () if are_new else (DataLoader, FastLoader)
+        self._kept = {kind: self._make(kind) for kind in kept}
 
-    def measure(self, loader: Any) -> Pass:
-        """Take a pass over a loader."""
+    def _make(self, kind: type[DataLoader[Any]]) -> DataLoader[Any]:
+        return kind(self._dataset, **self._options)
+
+    def measure(self, kind: type[DataLoader[Any]]) -> Pass:
+        """Take a pass over a loader of a kind."""
+        loader = self._kept.get(kind) or self._make(kind)
         before, came = tree_cost(), [time.perf_counter()]
         came += [time.perf_counter() for _ in loader]
         ended = time.perf_counter()
@@ -174,9 +192,9 @@ class Contest:
     def measure_pair(self, number: int) -> Pair:
         """Take a pass over each, every other time the other way around."""
         if number % 2:
-            fast = self.measure(self.fast)
-            return Pair(self.measure(self.stock), fast)
-        return Pair(self.measure(self.stock), self.measure(self.fast))
+            fast = self.measure(FastLoader)
+            return Pair(self.measure(DataLoader), fast)
+        return Pair(self.measure(DataLoader), self.measure(FastLoader))
 
 
 def judge(pairs: list[Pair]) -> str:
@@ -207,9 +225,11 @@ def _rank_below(count: int) -> int:
         ways = ways * (count - rank + 1) // rank
 
 
-def run_cell(cell: Cell, *, seconds: float, fewest_pairs: int) -> dict[str, Any]:
+def run_cell(
+    cell: Cell, *, seconds: float, fewest_pairs: int, are_new: bool = False
+) -> dict[str, Any]:
     """Compare the two loaders in one cell."""
-    contest = Contest(cell)
+    contest = Contest(cell, are_new=are_new)
     for _ in range(contest.num_warm_up_passes):
         contest.measure_pair(0)
     pairs: list[Pair] = []
@@ -294,12 +314,15 @@ def main() -> None:
     parser.add_argument("--workers", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--seconds", type=float, default=3.0, help="for a cell, about")
     parser.add_argument("--longest", type=float, default=0.1, help="batch, in seconds")
+    parser.add_argument(
+        "--first-batches", action="store_true", help="of new loaders without workers"
+    )
     parser.add_argument("--all", action="store_true", help="print every cell")
     arguments = parser.parse_args()
     warnings.filterwarnings("ignore", "This DataLoader will create")
-    chosen = cells(
-        smoke=arguments.smoke, workers=arguments.workers, longest_seconds=arguments.longest
-    )
+    workers = [0] if arguments.first_batches else arguments.workers
+    chosen = cells(smoke=arguments.smoke, workers=workers, longest_seconds=arguments.longest)
+    chosen = [cell for cell in chosen if cell.num_workers in workers]
     report: dict[str, Any] = {"question": (__doc__ or "").partition("\n")[0], **run_facts()}
     results: list[dict[str, Any]] = []
     try:
@@ -308,7 +331,10 @@ def main() -> None:
                 seconds, fewest = (
                     (0.0, 1) if arguments.smoke else (arguments.seconds, FEWEST_PAIRS)
                 )
-                results.append(run_cell(cell, seconds=seconds, fewest_pairs=fewest))
+                is_first = arguments.first_batches
+                results.append(
+                    run_cell(cell, seconds=seconds, fewest_pairs=fewest, are_new=is_first)
+                )
                 if arguments.all or (
                     results[-1]["verdict"] != "not behind" and not arguments.smoke
                 ):

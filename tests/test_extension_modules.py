@@ -8,12 +8,13 @@ from fastloader._extension_modules import (
     KERNELS,
     RAW_FILES,
     ROW_TEAM,
+    TWISTERS,
     extension_module,
     import_error,
 )
 
 
-@pytest.fixture(params=[KERNELS, RAW_FILES, ROW_TEAM])
+@pytest.fixture(params=[KERNELS, RAW_FILES, ROW_TEAM, TWISTERS])
 def name(request):
     return request.param
 

@@ -4,11 +4,12 @@ import importlib
 import os
 from types import ModuleType
 
-__all__ = ["KERNELS", "RAW_FILES", "ROW_TEAM", "extension_module", "import_error"]
+__all__ = ["KERNELS", "RAW_FILES", "ROW_TEAM", "TWISTERS", "extension_module", "import_error"]
 
 KERNELS = "fastloader.transforms._kernels"
 RAW_FILES = "fastloader.sources._raw_files"
 ROW_TEAM = "fastloader.threads._row_team"
+TWISTERS = "fastloader.randomness._twisters"
 
 
 def extension_module(name: str) -> ModuleType | None:

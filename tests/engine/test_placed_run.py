@@ -316,7 +316,7 @@ def test_plain_code_is_not_seeded_for(monkeypatch):
     def fail(*_):
         raise AssertionError
 
-    monkeypatch.setattr("fastloader.randomness._isolation.set_global_seeds", fail)
+    monkeypatch.setattr("fastloader.randomness._isolation.BatchIsolation.isolated", fail)
 
     assert len(list(FastLoader(Rows(100), 8, num_workers=0))) == 13
     assert len(list(FastLoader(Rows(100), 8))) == 13

@@ -8,12 +8,14 @@ import numpy as np
 import pytest
 import torch
 
+from fastloader._extension_modules import TWISTERS
 from fastloader.randomness import _global_generators
 from fastloader.randomness._global_generators import (
-    GlobalGenerators,
+    SEEDS_AHEAD,
     NumPyGenerator,
     PythonGenerator,
     TorchGenerator,
+    global_generators,
 )
 from fastloader.randomness._seeding import set_global_seeds
 from fastloader.threads._interpreter_lock import has_interpreter_lock
@@ -79,7 +81,7 @@ def test_pythons_generator_goes_on_where_it_was_saved(python_generator, draw):
     reason="the words are elsewhere, or others may draw meanwhile",
 )
 def test_cpythons_words_are_found():
-    assert global_python_generator()._words is not None
+    assert global_python_generator().words is not None
 
 
 def test_words_that_are_not_the_state_are_not_taken_for_it(monkeypatch):
@@ -153,42 +155,89 @@ GLOBAL_DRAWS = {
 }
 
 
-@pytest.fixture(params=["known", "torch unknown", "python unknown"])
-def global_generators(request, monkeypatch):
-    """All three, where the memory of each is known, and where it is not."""
+@pytest.fixture(params=["compiled", "known", "torch unknown", "python unknown"])
+def handled_generators(request, monkeypatch):
+    """All three: by what is compiled, and where it is not, or the memory of one of them is not known."""
+    if request.param == "compiled":
+        pytest.importorskip(TWISTERS, reason="was not compiled")
+    else:
+        monkeypatch.setattr(_global_generators, "extension_module", lambda _name: None)
     if request.param == "torch unknown":
         monkeypatch.setattr(_global_generators, "places_of_draws", lambda _: [])
     if request.param == "python unknown":
         monkeypatch.setattr(_global_generators, "_words_of_python", lambda _: None)
-    return GlobalGenerators()
+    return global_generators()
 
 
 @pytest.mark.parametrize("draw", GLOBAL_DRAWS.values(), ids=GLOBAL_DRAWS)
-def test_a_draw_from_any_global_generator_shows(global_generators, draw):
+def test_a_draw_from_any_global_generator_shows(handled_generators, draw):
     set_global_seeds(1, 2, 3)
-    before = global_generators.mark()
+    handled_generators.watch()
 
-    assert global_generators.mark() == before
+    assert not handled_generators.has_drawn()
     draw()
-    assert global_generators.mark() != before
+    assert handled_generators.has_drawn()
+
+
+def test_a_draw_of_a_kept_normal_alone_shows(handled_generators):
+    set_global_seeds(1, 2, 3)
+    random.gauss(0, 1)
+    handled_generators.watch()
+    random.gauss(0, 1)
+
+    assert handled_generators.has_drawn()
 
 
 @pytest.mark.parametrize("draw", GLOBAL_DRAWS.values(), ids=GLOBAL_DRAWS)
 @pytest.mark.parametrize("within", GLOBAL_DRAWS.values(), ids=GLOBAL_DRAWS)
-def test_global_generators_go_on_where_they_were_saved(global_generators, draw, within):
+def test_global_generators_go_on_where_they_were_isolated(handled_generators, draw, within):
+    handled_generators.prepare(SEEDS)
     set_global_seeds(1, 2, 3)
-    for _ in range(4):  # an odd number of normal draws leaves the second of a pair for later
+    for which in range(
+        4
+    ):  # an odd number of normal draws leaves the second of a pair for later
         draw()
         expected = global_states()
-        global_generators.save()
-        assert global_states() == expected
-        set_global_seeds(4, 5, 6)
-        seeded = global_generators.mark()
+        handled_generators.isolate(which)
         within()
 
-        global_generators.restore(is_touched=global_generators.mark() != seeded)
+        assert handled_generators.restore()
 
         assert global_states() == expected
+        handled_generators.isolate(which)
+        assert not handled_generators.restore()
+        assert global_states() == expected
+
+
+def test_generators_that_are_not_isolated_are_left_as_they_are(handled_generators):
+    expected = global_states()
+
+    assert not handled_generators.restore()
+
+    assert global_states() == expected
+
+
+SEEDS = [
+    (7 + which, seed, seed % 2**32)
+    for which, seed in enumerate((0, 1, 2**32 - 1, 2**32, 2**64 - 1, 123456789012345, 7, 2**40))
+]
+
+
+@pytest.mark.parametrize("which", range(SEEDS_AHEAD))
+@pytest.mark.parametrize("draw", GLOBAL_DRAWS.values(), ids=GLOBAL_DRAWS)
+def test_isolated_generators_have_the_seeds_of_the_libraries(handled_generators, draw, which):
+    set_global_seeds(*SEEDS[which])
+    expected = global_states()
+    for one in GLOBAL_DRAWS.values():
+        one()
+    draw()  # whose second of a pair has to go, if it is one
+    handled_generators.prepare(SEEDS)
+
+    handled_generators.isolate(which)
+    found = global_states()
+    handled_generators.restore()
+
+    assert found == expected
 
 
 def global_states():
@@ -209,3 +258,41 @@ def test_seeds_are_those_of_the_libraries(python_seed):
     set_global_seeds(7, python_seed, 2**32 - 1)
 
     assert global_states() == expected
+
+
+@pytest.fixture
+def twisters():
+    return pytest.importorskip(TWISTERS, reason="was not compiled").Twisters
+
+
+@pytest.mark.parametrize("num_bytes", [0, 2496, 2504])
+def test_words_of_another_number_are_refused(twisters, num_bytes):
+    words, others = bytearray(2500), bytearray(num_bytes)
+
+    with pytest.raises(ValueError, match=f"2500 bytes in all, not {num_bytes}"):
+        twisters((), words, others)
+    with pytest.raises(ValueError, match=f"2500 bytes in all, not {num_bytes}"):
+        twisters((), others, words)
+
+
+def test_words_that_may_not_be_written_are_refused(twisters):
+    with pytest.raises(BufferError):
+        twisters((), bytes(2500), bytearray(2500))
+
+
+@pytest.mark.parametrize("places", [(b"1",) * 9, (bytes(513),), (b"1", bytes(512))])
+def test_more_places_than_there_is_room_for_are_refused(twisters, places):
+    with pytest.raises(ValueError, match="8 places of 512 bytes"):
+        twisters(places, bytearray(2500), bytearray(2500))
+
+
+def test_what_was_not_prepared_or_saved_is_refused(twisters):
+    found = twisters((), bytearray(2500), bytearray(2500))
+
+    with pytest.raises(ValueError, match="96 bytes of seeds"):
+        found.prepare(bytes(95))
+    for which in (-1, 8):
+        with pytest.raises(IndexError, match=f"0 to 7, not {which}"):
+            found.seed(which)
+    with pytest.raises(RuntimeError, match="Nothing was saved"):
+        found.restore()

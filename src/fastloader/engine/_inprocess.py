@@ -167,8 +167,7 @@ class BatchMaker:
             isolation = self._isolation
             if isolation.leaves_alone(number):
                 return work()
-            with isolation.around(number, num_samples):
-                return work()
+            return isolation.isolated(work, number, num_samples)
 
     @cached_property
     def _scope(self) -> DrawScope:

@@ -1,13 +1,15 @@
 """Keeps the draws that datasets make from the global generators away from the caller's own."""
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from time import perf_counter
+from typing import TypeVar
 
-from fastloader._notes import user_block
-from fastloader.randomness._global_generators import GlobalGenerators
-from fastloader.randomness._seeding import global_seeds, set_global_seeds
+from fastloader.randomness._global_generators import SEEDS_AHEAD, global_generators
+from fastloader.randomness._seeding import coming_global_seeds
 
 __all__ = ["BatchIsolation", "DrawingHabits"]
+
+T = TypeVar("T")
 
 _QUIET_SAMPLES = 1024
 """A dataset that has drawn nothing for so many samples is taken for one that never draws."""
@@ -20,9 +22,6 @@ _WATCH = 8
 
 _SLOW_SECONDS = 50e-3
 """... unless a batch takes so long that this does not matter."""
-
-_AHEAD = 8
-"""Batches whose seeds are worked out at once: with caches cold the first of them takes as long as eight others."""
 
 
 class DrawingHabits:
@@ -47,7 +46,7 @@ class BatchIsolation:
     """Seeds the global generators for each batch and puts them back after it.
 
     So draws do not depend on how many workers there are, and leave no trace in the caller's
-    generators. That takes some 10 us, and several times as long where a sample that computes for long
+    generators. That takes some 10 us, and up to three times as long where a sample that computes for long
     has filled the processor's caches. A dataset that has drawn nothing for 1024 samples is only watched
     from then on, in one of eight batches if they are quick; should it draw after all, it does so from the
     caller's generators, as with torch, and is isolated again as soon as that was seen.
@@ -61,8 +60,8 @@ class BatchIsolation:
         self._parts = parts
         self._habits = DrawingHabits() if habits is None else habits
         self._is_slow = False
-        self._generators = GlobalGenerators()
-        self._seeds_ahead: dict[int, tuple[int, int, int]] = {}
+        self._generators = global_generators()
+        self._first_ahead = -SEEDS_AHEAD
 
     def leaves_alone(self, number: int) -> bool:
         """Tell whether a batch needs nothing around it.
@@ -72,32 +71,43 @@ class BatchIsolation:
         """
         return number % _WATCH != 0 and self._habits.is_quiet and not self._is_slow
 
-    @user_block
-    def around(self, number: int, num_samples: int) -> Iterator[None]:
-        """Isolate the draws of one batch, which is made in the block.
+    def isolated(self, work: Callable[[], T], number: int, num_samples: int) -> T:
+        """Make one batch with its draws isolated.
 
         Args:
+            work: Makes it.
             number: Of the batch in its epoch.
             num_samples: In the batch.
-        """
-        generators, is_quiet, started = self._generators, self._habits.is_quiet, perf_counter()
-        if not is_quiet:
-            generators.save()
-            set_global_seeds(*self._seeds(number))
-        before = generators.mark()
-        try:
-            yield
-        finally:
-            has_drawn = generators.mark() != before
-            if is_quiet:
-                self._is_slow = perf_counter() - started > _SLOW_SECONDS
-            else:
-                generators.restore(is_touched=has_drawn)
-            if has_drawn or not is_quiet:
-                self._habits.note(has_drawn=has_drawn, num_samples=num_samples)
 
-    def _seeds(self, number: int) -> tuple[int, int, int]:
-        if number not in self._seeds_ahead:
-            coming = range(number, number + _AHEAD)
-            self._seeds_ahead = {one: global_seeds(*self._parts, one) for one in coming}
-        return self._seeds_ahead.pop(number)
+        Returns:
+            What `work` returns.
+        """
+        if self._habits.is_quiet:
+            return self._watched(work, num_samples)
+        # No context manager: each of its steps takes a microsecond or more with caches cold.
+        try:
+            self._generators.isolate(self._seeds_of(number))
+            return work()
+        finally:
+            has_drawn = self._generators.restore()
+            self._habits.note(has_drawn=has_drawn, num_samples=num_samples)
+
+    def _watched(self, work: Callable[[], T], num_samples: int) -> T:
+        started = perf_counter()
+        self._generators.watch()
+        try:
+            return work()
+        finally:
+            self._is_slow = perf_counter() - started > _SLOW_SECONDS
+            if self._generators.has_drawn():
+                self._habits.note(has_drawn=True, num_samples=num_samples)
+
+    def _seeds_of(self, number: int) -> int:
+        """Return which of the prepared seeds are those of a batch."""
+        which = number - self._first_ahead
+        if not 0 <= which < SEEDS_AHEAD:
+            self._first_ahead = -SEEDS_AHEAD  # none is, should this be interrupted
+            coming = range(number, number + SEEDS_AHEAD)
+            self._generators.prepare(coming_global_seeds(*self._parts, numbers=coming))
+            self._first_ahead, which = number, 0
+        return which

@@ -14,6 +14,7 @@ from fastloader._extension_modules import (
     KERNELS,
     RAW_FILES,
     ROW_TEAM,
+    TWISTERS,
     extension_module,
     import_error,
 )
@@ -100,7 +101,7 @@ def check_machine() -> MachineReport:
         _check_accelerator(machine.accelerator, torch.version.cuda, _has_nvidia_driver()),
         _check_cache_folder(default_cache_folder()),
         *_check_environment(os.environ),
-        _check_kernels(KERNELS, RAW_FILES, ROW_TEAM),
+        _check_kernels(KERNELS, RAW_FILES, ROW_TEAM, TWISTERS),
         *_check_extras(),
     ))
 
