@@ -15,6 +15,7 @@ from torch.utils.data import (
 
 from fastloader import FastLoader
 from fastloader.errors import ResumeError
+from fastloader.sampling import ShuffledSampler
 from fastloader.stages import LostBatchError
 from tests.resume.datasets import (
     Countdown,
@@ -56,6 +57,12 @@ ORDERS = {
     ),
     "pairs": lambda **o: FastLoader(Numbers(), batch_sampler=Pairs(40), **o),
     "stateful sampler": lambda **o: FastLoader(Numbers(), 4, sampler=Countdown(40), **o),
+    "epochs of a length": lambda **o: FastLoader(
+        Numbers(), 4, shuffle=True, samples_per_epoch=50, **o
+    ),
+    "epochs of batches": lambda **o: FastLoader(
+        Numbers(), 4, shuffle=True, batches_per_epoch=9, **o
+    ),
     "no batches": lambda **o: FastLoader(Numbers(), None, shuffle=True, **o),
     "drop last": lambda **o: FastLoader(Numbers(39), 4, shuffle=True, drop_last=True, **o),
 }
@@ -129,6 +136,45 @@ def test_the_epochs_after_are_those_of_an_undisturbed_run(order):
     fresh.load_state_dict(state)
 
     assert [plain(fresh) for _ in range(3)] == [epochs[1][2:], epochs[2], epochs[3]]
+
+
+@pytest.mark.parametrize("num_done", [0, 9 + 2, 2 * 9])
+def test_epochs_of_a_length_go_on_in_the_order_of_the_run_that_was_saved(num_done):
+    make = ORDERS["epochs of batches"]
+    undisturbed = make(num_workers=0)
+    epochs = [flat(plain(undisturbed)) for _ in range(4)]
+    torch.manual_seed(torch.initial_seed())
+    loader = make(num_workers=0)
+    for batch in range(num_done):
+        if batch % 9 == 0:
+            iterator = iter(loader)
+        next(iterator)
+    if num_done % 9 == 0 and num_done:
+        assert next(iterator, None) is None
+    state = saved(loader)
+    torch.manual_seed(99)
+    fresh = make(num_workers=0)
+
+    fresh.load_state_dict(state)
+
+    epoch, skipped = divmod(num_done, 9)
+    left = [epochs[epoch][4 * skipped :], *epochs[epoch + 1 :]]
+    assert [flat(plain(fresh)) for _ in left] == left
+
+
+def test_a_sampler_of_this_package_gets_the_seed_that_was_saved():
+    def make(seed):
+        return FastLoader(Numbers(), 4, sampler=ShuffledSampler(40, seed), num_workers=0)
+
+    loader = make(3)
+    iterator = iter(loader)
+    take(iterator, 4)
+    state = saved(loader)
+    fresh = make(8)
+
+    fresh.load_state_dict(state)
+
+    assert plain(fresh) == plain(iterator)
 
 
 def test_an_epoch_can_be_resumed_again_and_again():
@@ -358,6 +404,7 @@ def test_the_first_batches_can_be_left_out_without_a_state():
         ({"dataset": Numbers(41)}, "length 40"),
         ({"seed": 6}, "seed=5"),
         ({"shuffle": False}, "another one, but the order of this loader is one from first"),
+        ({"samples_per_epoch": 24}, "an epoch of 40 samples, but this loader has 24"),
         ({"dataset": Numbers(), "batch_sampler": Pairs(40), "shuffle": None}, "batch sampler"),
     ],
 )
@@ -390,6 +437,7 @@ def test_a_state_of_another_loader_is_refused(change, text):
         {"done": None},
         {"done": [1, "2"]},
         {"origin": [1]},
+        {"order": [1]},
         {"start": {}},
         {"start": {"base_seed": "1", "generators": {}, "global_generators": None}},
     ],

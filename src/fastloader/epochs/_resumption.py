@@ -17,7 +17,7 @@ from fastloader.epochs._position import EpochPosition, MapPosition, Origin, Stre
 from fastloader.epochs._state_fields import find_damage
 from fastloader.errors import ResumeError
 from fastloader.inspection._lengths import length_if_known
-from fastloader.sampling._distributed import whole_order
+from fastloader.sampling._distributed import reseed_order, whole_order
 from fastloader.sampling._epoch_order import (
     OrderPoint,
     OrderStart,
@@ -199,7 +199,10 @@ def _check_batches(loader: Any, state: Mapping[str, Any], now: Mapping[str, Any]
             f"The state was saved in an order that was {was}, but the order of this loader is "
             f"{is_now}: in the middle of an epoch, shuffle and sampler must stay the same."
         )
-    if _shape(state) == _shape(now) or not state["num_batches"]:
+    if not state["num_batches"]:
+        return
+    if _shape(state) == _shape(now):
+        _check_length(state["order"], now["order"])
         return
     if state["done"] or state["sampler"] is not None:
         raise ResumeError(
@@ -216,7 +219,7 @@ def _check_batches(loader: Any, state: Mapping[str, Any], now: Mapping[str, Any]
             "the epoch anew. Use FastLoader(..., distributed=True, seed=...), or go on at the end "
             "of an epoch."
         )
-    if state["order"] != now["order"]:
+    if _length(state["order"]) != _length(now["order"]):
         raise ResumeError(
             f"The state was saved with batch_size={state['batch_size']} on "
             f"{state['num_ranks']} ranks, but now these are {now['batch_size']} and "
@@ -226,21 +229,37 @@ def _check_batches(loader: Any, state: Mapping[str, Any], now: Mapping[str, Any]
         )
 
 
+def _check_length(was: Any, is_now: Any) -> None:
+    if was is not None and is_now is not None and _length(was) != _length(is_now):
+        raise ResumeError(
+            f"The state was saved in an epoch of {_length(was)} samples, but this loader has "
+            f"{_length(is_now)} in one: in the middle of an epoch samples_per_epoch, "
+            "batches_per_epoch and the length of the sampler must stay the same."
+        )
+
+
+def _length(order: Any) -> int | None:
+    return None if order is None else order[1]
+
+
 def begin(loader: Any, state: Mapping[str, Any] | None) -> Beginning:
     """Return where the next pass begins.
 
     Args:
-        loader: The loader, whose own generators are put back.
+        loader: The loader, whose own generators and the seeds of whose samplers are put back.
         state: One that was loaded and checked; None for the start of an epoch.
     """
     if state is None:
         return _AT_START
     saved = state["start"]
+    decider = order_decider(loader.sampler, loader.batch_sampler)
+    if state.get("order") is not None and not state["is_sequential"]:
+        # Without a seed the order is that of the first state of a generator, in this process another one.
+        reseed_order(decider, state["order"][0])
     start = None
     if saved["base_seed"] is not None:
         start = OrderStart(saved["base_seed"], saved["generators"], saved["global_generators"])
     else:
-        decider = order_decider(loader.sampler, loader.batch_sampler)
         restore_own(own_generators(decider, loader.generator), saved["generators"])
     if "workers" in state:
         point = OrderPoint(start, state["num_batches"], 0, frozenset(), None)

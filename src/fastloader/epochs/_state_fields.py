@@ -24,7 +24,7 @@ def _are_counts(value: object) -> bool:
     return isinstance(value, Sequence) and all(map(_is_count, value))
 
 
-def _is_origin(value: Any) -> bool:
+def _are_two_counts(value: Any) -> bool:
     return _are_counts(value) and len(value) == 2
 
 
@@ -58,6 +58,7 @@ _Fields: TypeAlias = Mapping[str, _Kind]
 
 _COUNT = _Kind("a whole number from 0 on", _is_count)
 _FLAG = _Kind("True or False", lambda value: isinstance(value, bool))
+_TWO_COUNTS = _Kind("two whole numbers from 0 on", _are_two_counts)
 _ANYTHING = _Kind("there", lambda _: True)
 
 
@@ -78,11 +79,11 @@ _OF_ALL: _Fields = {
 }
 
 _OF_MAPS: _Fields = {
-    "order": _ANYTHING,
+    "order": _or_none(_TWO_COUNTS),
     "sampler": _ANYTHING,
     "is_over": _FLAG,
     "done": _Kind("a list of numbers of batches", _are_counts),
-    "origin": _Kind("two whole numbers from 0 on", _is_origin),
+    "origin": _TWO_COUNTS,
 }
 
 _OF_STREAMS: _Fields = {

@@ -8,6 +8,7 @@ from torch.utils.data import SequentialSampler
 
 from fastloader.errors import SettingsError
 from fastloader.machine._ranks import read_ranks
+from fastloader.sampling._chain import samplers_within
 from fastloader.sampling._epoch_sampler import (
     EpochSampler,
     Indices,
@@ -19,7 +20,7 @@ from fastloader.sampling._epoch_sampler import (
 from fastloader.sampling._foreign import as_epoch_sampler
 from fastloader.sampling._shuffled import OrderedSampler, ShuffledSampler
 
-__all__ = ["DistributedSampler", "Uneven", "whole_order"]
+__all__ = ["DistributedSampler", "Uneven", "reseed_order", "whole_order"]
 
 Uneven: TypeAlias = Literal["pad", "drop", "keep"]
 """What becomes of samples that cannot be shared equally."""
@@ -184,6 +185,18 @@ def whole_order(sampler: object) -> list[int] | None:
     if isinstance(sampler, EpochSampler) and has_chunks(sampler):
         return [sampler.seed, len(sampler)]
     return [0, len(sampler)] if type(sampler) is SequentialSampler else None
+
+
+def reseed_order(sampler: object, seed: int) -> None:
+    """Let an order that `whole_order` knows be that of another seed from its next epoch on.
+
+    Args:
+        sampler: Any sampler; those of other kinds are left alone.
+        seed: The first number from `whole_order`.
+    """
+    for within in samplers_within(sampler):
+        if isinstance(within, EpochSampler):
+            within.seed = seed
 
 
 class _Share(NamedTuple):
