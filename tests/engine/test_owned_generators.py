@@ -22,6 +22,7 @@ KINDS = {
         lambda seed: np.random.Generator(np.random.Philox(seed)),
         lambda rng: rng.random(),
     ),
+    "bits": (np.random.PCG64, lambda bits: np.random.Generator(bits).random()),
     "legacy": (np.random.RandomState, lambda rng: rng.rand()),
     "python": (random.Random, lambda rng: rng.random()),
     "torch": (
@@ -95,8 +96,9 @@ def draw_from_global(_):
         lambda rng: lambda: draw(rng),
         lambda rng: deque([{"rng": rng}]),
         lambda rng: partial(Holder(rng).__init__, rng),
+        lambda rng: Holder(rng.random),
     ],
-    ids=["slot", "closure", "deque", "partial method"],
+    ids=["slot", "closure", "deque", "partial method", "bound method"],
 )
 def test_generators_are_found_where_objects_keep_them(holder_of):
     rng = np.random.default_rng(0)
@@ -105,6 +107,25 @@ def test_generators_are_found_where_objects_keep_them(holder_of):
     OwnedGenerators(holder_of(rng)).seed(1, 0, 0, 0)
 
     assert rng.bit_generator.state != before
+
+
+def test_a_method_written_in_c_leads_to_its_generator():
+    rng = random.Random(0)
+    before = rng.getstate()
+
+    OwnedGenerators(Holder(rng.random)).seed(1, 0, 0, 0)
+
+    assert rng.getstate() != before
+
+
+def test_a_generator_without_a_state_is_left_alone():
+    held = Holder(random.SystemRandom())
+
+    owned = OwnedGenerators(held)
+    owned.leave_changed(held)
+    owned.seed(1, 0, 0, 0)
+
+    assert 0 <= held.transforms[0]["rng"].random() < 1
 
 
 def test_a_generator_that_a_function_names_is_found():

@@ -4,6 +4,7 @@ import functools
 import io
 import multiprocessing
 import pickle
+import random
 import subprocess
 import sys
 import textwrap
@@ -135,6 +136,10 @@ def test_a_generator_goes_on_where_it_was():
     assert (
         torch.rand(2, generator=arrived).tolist() == torch.rand(2, generator=generator).tolist()
     )
+
+
+def test_a_generator_that_draws_from_the_system_travels():
+    assert 0 <= round_trip(random.SystemRandom()).random() < 1
 
 
 def test_large_buffers_stay_out_of_the_stream():

@@ -13,7 +13,13 @@ from fastloader.randomness._seeding import derive_seed
 
 __all__ = ["OwnedGenerators"]
 
-_KINDS = (np.random.Generator, np.random.RandomState, random.Random, torch.Generator)  # noqa: S311
+_KINDS = (
+    np.random.Generator,
+    np.random.BitGenerator,
+    np.random.RandomState,
+    random.Random,  # noqa: S311
+    torch.Generator,
+)
 
 # What module functions draw from; the isolation of batches seeds these.
 _GLOBALS = (
@@ -47,6 +53,8 @@ class OwnedGenerators:
     def __init__(self, parts: object) -> None:
         self._found: dict[str, _Owned] = {}
         for path, part, is_static in walk_attributes(parts, "loader"):
+            if isinstance(part, random.SystemRandom):
+                continue  # all of them draw from the system, which gives nothing twice
             if isinstance(part, _KINDS) and part not in _GLOBALS:
                 state = _digest(part)
                 origin = _hash(path.encode()) if is_static else state
@@ -87,8 +95,9 @@ def _hash(data: bytes) -> int:
 
 def _seed(generator: Any, seed: int) -> None:
     if isinstance(generator, np.random.Generator):
-        bits = generator.bit_generator
-        bits.state = type(bits)(seed).state
+        generator = generator.bit_generator
+    if isinstance(generator, np.random.BitGenerator):
+        generator.state = type(generator)(seed).state
     elif isinstance(generator, torch.Generator):
         generator.manual_seed(seed >> 1)
     elif isinstance(generator, np.random.RandomState):

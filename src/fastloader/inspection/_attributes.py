@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from functools import partial
 from itertools import islice
-from types import FunctionType, MethodType, ModuleType
+from types import BuiltinMethodType, FunctionType, MethodType, ModuleType
 from typing import Any, NamedTuple
 
 from fastloader.inspection._reach import slots_of, statics_of
@@ -81,6 +81,8 @@ def _parts(path: str, value: Any) -> Iterator[tuple[str, Any]]:
     elif isinstance(value, MethodType):
         yield f"{path}.__self__", value.__self__
         yield f"{path}.__func__", value.__func__
+    elif isinstance(value, BuiltinMethodType):
+        yield f"{path}.__self__", value.__self__  # of a function its module, which is closed
     elif not isinstance(value, type):
         yield from _attributes(path, value)
 

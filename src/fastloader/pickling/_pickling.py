@@ -16,6 +16,7 @@ Four things differ from `pickle.dumps`:
 import functools
 import io
 import pickle
+import random
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from multiprocessing.reduction import ForkingPickler
@@ -63,6 +64,17 @@ class _Loading(threading.local):
 _loading = _Loading()
 
 
+def _reduce_system_random(generator: random.SystemRandom) -> Any:
+    return type(generator), ()  # pickle would ask for its state, and it has none
+
+
+_REDUCERS: dict[type, Callable[[Any], Any]] = {
+    np.ndarray: reduce_mapped,
+    np.memmap: reduce_mapped,
+    random.SystemRandom: _reduce_system_random,
+}
+
+
 class _Reducers:
     """What both picklers do with tensors and inherited objects."""
 
@@ -83,8 +95,8 @@ class _Reducers:
             if number == len(self._inherited):
                 self._inherited.append(obj)
             return _take_inherited, (number,)
-        if type(obj) is np.ndarray or type(obj) is np.memmap:
-            return reduce_mapped(obj)
+        if (reduce := _REDUCERS.get(type(obj))) is not None:
+            return reduce(obj)
         if type(obj) is torch.Tensor and obj.is_nested and obj.layout is torch.strided:
             return torch.nested.as_nested_tensor, (list(obj.unbind()),)
         if type(obj) is torch.Tensor and _is_plain(obj):
