@@ -1,5 +1,6 @@
 """Errors arrive with their type, their message and where they were raised."""
 
+import errno
 from dataclasses import dataclass
 
 import pytest
@@ -44,6 +45,20 @@ class SlottedError(Exception):
         self.plate = plate
 
 
+class MissingScanError(FileNotFoundError):
+    """Its class makes more of the arguments than it keeps, and wants others."""
+
+    def __init__(self, path):
+        super().__init__(errno.ENOENT, "no such scan", path)
+
+
+class LabelError(UnicodeDecodeError):
+    """The same, of another class."""
+
+    def __init__(self, data):
+        super().__init__("utf-8", data, 0, 1, "no label")
+
+
 @dataclass(frozen=True)
 class FrozenError(Exception):
     """Lets nobody set an attribute."""
@@ -75,6 +90,8 @@ def fail_with(error):
         KeyError("label"),
         FileNotFoundError(2, "No such file", "cells.tif"),
         UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte"),
+        MissingScanError("cells.tif"),
+        LabelError(b"\xff"),
         PickyError("cells.csv", 12),
         KeywordError(plate=7),
         SlottedError(7),
@@ -102,6 +119,19 @@ def test_attributes_are_kept():
 )
 def test_attributes_are_kept_however_they_are_held(error):
     assert arrived(error).plate == 7
+
+
+def test_what_a_built_in_class_knows_is_kept():
+    again = arrived(MissingScanError("cells.tif"))
+
+    assert (again.errno, again.filename) == (errno.ENOENT, "cells.tif")
+    assert arrived(NameError("unknown", name="plate")).name == "plate"
+
+
+def test_the_object_that_was_asked_for_an_attribute_stays_where_it_is():
+    again = arrived(AttributeError("no plate", name="plate", obj=lambda: None))
+
+    assert (again.name, again.obj) == ("plate", None)
 
 
 def test_attributes_in_slots_that_cannot_be_pickled_are_left_out():
@@ -151,12 +181,15 @@ def test_an_error_of_a_local_class_arrives_as_such_where_it_is_known():
 
 def test_an_error_of_a_class_that_is_not_known_arrives_as_what_it_inherits_from():
     one, other = local_class(), local_class()  # nobody can tell which
+    error = one(number=7)
+    error.add_note("Raised at index 3.")
 
-    again = arrived(one(number=7))
+    again = arrived(error)
 
     assert other is not one
     assert type(again) is FileNotFoundError
     assert str(again) == "MissingPlateError: no plate 7"
+    assert again.__notes__[0] == "Raised at index 3."
 
 
 def test_an_error_without_a_message_of_its_own_arrives():

@@ -3,14 +3,18 @@
 import pickle
 import traceback
 from collections.abc import Iterator
+from types import MemberDescriptorType
 from typing import Any, NamedTuple, TypeAlias
 
 from fastloader._notes import add_note
 
 __all__ = ["pack_error", "unpack_error"]
 
-_State: TypeAlias = tuple[dict[str, Any], dict[str, Any]]
-"""Attributes of an exception: ordinary ones, and those in slots."""
+_State: TypeAlias = tuple[dict[str, Any], dict[str, Any], dict[str, Any]]
+"""Attributes of an exception: ordinary ones, those in slots, and those of its built-in class."""
+
+_WITHOUT_MEMBERS = {BaseException, BaseExceptionGroup}  # what is not in `args` is of tracebacks
+_LEFT_BEHIND = {"obj"}  # of an AttributeError: what was asked, often the whole dataset
 
 
 class _Named(NamedTuple):
@@ -36,7 +40,8 @@ def pack_error(error: BaseException) -> bytes:
     text = "".join(traceback.format_exception(error)).rstrip()
     message = _message_of(error)
     parts = _parts_of(error)
-    whole = () if parts[2][1] else (error,)  # an exception does not pickle what it has in slots
+    _, *held_elsewhere = parts[2]
+    whole = () if any(held_elsewhere) else (error,)  # pickle asks for its ``__dict__`` alone
     for form in (*whole, parts, _picklable_parts_of(error)):
         packed, again = _tried(form, text)
         is_same = _message_of(again) == message or form is not error
@@ -44,7 +49,11 @@ def pack_error(error: BaseException) -> bytes:
             return packed
     kind, arguments, state = _picklable_parts_of(error)
     named = _Named(
-        kind.__module__, kind.__qualname__, arguments, state, _nearest_form(kind, message, text)
+        kind.__module__,
+        kind.__qualname__,
+        arguments,
+        state,
+        _nearest_form(kind, message, error.__dict__.get("__notes__", []), text),
     )
     return pickle.dumps((named, text), pickle.HIGHEST_PROTOCOL)
 
@@ -62,17 +71,18 @@ def unpack_error(packed: bytes, where: str) -> BaseException:
     return error
 
 
-def _nearest_form(kind: type[BaseException], message: str, text: str) -> Any:
+def _nearest_form(kind: type[BaseException], message: str, notes: list[str], text: str) -> Any:
     """Return an exception of the nearest class that takes a message, as a form."""
     told = f"{kind.__name__}: {message}"
+    state: _State = {"__notes__": notes}, {}, {}
     for base in kind.__mro__[1:]:
         if base is Exception or not issubclass(base, BaseException):
             break
-        form: Any = (base, (told,), ({}, {}))
+        form: Any = (base, (told,), state)
         _, again = _tried(form, text)
         if message in _message_of(again):
             return form
-    return RuntimeError(told)
+    return RuntimeError, (told,), state
 
 
 def _tried(form: Any, text: str) -> tuple[bytes, BaseException | None]:
@@ -94,9 +104,10 @@ def _message_of(error: BaseException | None) -> str:
 def _picklable_parts_of(
     error: BaseException,
 ) -> tuple[type[BaseException], tuple[Any, ...], _State]:
-    kind, arguments, (attributes, slots) = _parts_of(error)
+    kind, arguments, (attributes, slots, built_in) = _parts_of(error)
     kept = tuple(part if _can_travel(part) else repr(part) for part in arguments)
-    return kind, kept, (_picklable_of(attributes), _picklable_of(slots))
+    state = _picklable_of(attributes), _picklable_of(slots), _picklable_of(built_in)
+    return kind, kept, state
 
 
 def _picklable_of(attributes: dict[str, Any]) -> dict[str, Any]:
@@ -114,7 +125,24 @@ def _can_travel(part: Any) -> bool:
 def _parts_of(error: BaseException) -> tuple[type[BaseException], tuple[Any, ...], _State]:
     state = object.__getstate__(error)
     slots = state[1] if isinstance(state, tuple) else {}
-    return type(error), error.args, (error.__dict__, slots)
+    return type(error), error.args, (error.__dict__, slots, _built_in_of(error))
+
+
+def _built_in_of(error: BaseException) -> dict[str, Any]:
+    """Return what its built-in classes know besides `args`: the file name of an OSError, say."""
+    members = _built_in_members(type(error))
+    values = {name: member.__get__(error) for name, member in members.items()}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _built_in_members(kind: type[BaseException]) -> dict[str, MemberDescriptorType]:
+    return {
+        name: member
+        for base in kind.__mro__
+        if base.__module__ == "builtins" and base not in _WITHOUT_MEMBERS
+        for name, member in vars(base).items()
+        if isinstance(member, MemberDescriptorType) and name not in _LEFT_BEHIND
+    }
 
 
 def _from_form(form: Any) -> BaseException:
@@ -124,13 +152,16 @@ def _from_form(form: Any) -> BaseException:
         return _from_named(form)
     # Classes whose __init__ or __new__ wants other arguments than `args` cannot be called with
     # those, and classes that are frozen let nobody set an attribute.
-    kind, arguments, (attributes, slots) = form
+    kind, arguments, (attributes, slots, of_built_in) = form
     built_in = next(base for base in kind.__mro__ if base.__module__ == "builtins")
     error: BaseException = built_in.__new__(kind, *arguments)
     vars(BaseException)["args"].__set__(error, arguments)
     error.__dict__.update(attributes)
     for name, value in slots.items():
         object.__setattr__(error, name, value)
+    members = _built_in_members(kind)
+    for name, value in of_built_in.items():
+        members[name].__set__(error, value)
     return error
 
 
