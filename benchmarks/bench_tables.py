@@ -38,7 +38,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import ipc
 
-from _harness import Benchmark, Keeping, Run, Work
+from _harness import Benchmark, CannotRun, Keeping, Run, Work
+from _measurement import cannot_run
+from _peers import import_peer
 from fastloader import OMEArrowDataset
 from fastloader.shm import PrivateBlock
 from fastloader.sources import ome_arrow_type
@@ -93,18 +95,22 @@ def write_table(
     codec: str = "zstd",
     group_rows: int = GROUP_ROWS,
 ) -> Path:
-    """Write a table in a format, Parquet by a codec."""
+    """Write a table in a format, Parquet by a codec.
+
+    Raises:
+        CannotRun: If the format's package is not installed.
+    """
     path = folder / f"{encoding}.{kind}"
     if kind == "parquet":
         pq.write_table(table, path, row_group_size=group_rows, compression=codec)
     elif kind == "lance":
-        importlib.import_module("lance").write_dataset(table, path)
+        import_peer("lance", "pylance").write_dataset(table, path)
     elif kind == "duckdb":
-        with importlib.import_module("duckdb").connect(path) as connection:
+        with import_peer("duckdb", "duckdb").connect(path) as connection:
             connection.register("given", table)
             connection.execute("create table images as select * from given")
     elif kind == "vortex":
-        importlib.import_module("vortex").io.write(table, str(path))
+        import_peer("vortex", "vortex-data").io.write(table, str(path))
     else:
         options = ipc.IpcWriteOptions(compression="lz4" if kind == "feather" else None)
         with ipc.new_file(path, table.schema, options=options) as file:
@@ -256,6 +262,23 @@ def use_one_core() -> None:
             os.sched_setaffinity(int(thread.name), core)
 
 
+def add_format(
+    benchmark: Benchmark, table: pa.Table, folder: Path, kind: str, encoding: str
+) -> None:
+    """Write a table in a format and compare the ways to read it."""
+    group = f"{kind} {encoding}"
+    try:
+        path = write_table(table, folder, kind, encoding)
+    except CannotRun as error:
+        benchmark.add(f"{group}: ours", cannot_run, group=group, reason=str(error))
+        return
+    members = [("bare", read_bare), ("bare and kept", read_and_keep), ("ours", preload)]
+    if kind == "parquet":
+        members.append(("ours, in random order", rows_kept))
+    for name, function in members:
+        benchmark.add(f"{group}: {name}", function, group=group, path=path)
+
+
 def add_bytes_against_lists(benchmark: Benchmark, folder: Path) -> None:
     """Compare the two ways to store pixels, and what no way can leave out of reading bytes."""
     lists, stored = folder / "list.parquet", folder / "bytes.parquet"
@@ -282,17 +305,7 @@ def main() -> None:
         for encoding in ("list", "bytes"):
             table = make_table(encoding, num_images)
             for kind in FORMATS:
-                path = write_table(table, Path(folder), kind, encoding)
-                group = f"{kind} {encoding}"
-                members = [
-                    ("bare", read_bare),
-                    ("bare and kept", read_and_keep),
-                    ("ours", preload),
-                ]
-                if kind == "parquet":
-                    members.append(("ours, in random order", rows_kept))
-                for name, function in members:
-                    benchmark.add(f"{group}: {name}", function, group=group, path=path)
+                add_format(benchmark, table, Path(folder), kind, encoding)
             larger, by_lz4, plain = (Path(folder) / name for name in ("larger", "lz4", "none"))
             for place in (larger, by_lz4, plain):
                 place.mkdir(exist_ok=True)
