@@ -434,6 +434,26 @@ def test_columns_that_claim_another_length_are_a_documented_error(
     assert all("a.arrow" in message for message in outcomes)
 
 
+@pytest.mark.parametrize("encoding", ["list", "bytes"])
+@pytest.mark.parametrize("rows", [None, [3]])
+def test_pixels_that_end_too_soon_are_an_error_that_names_the_file(tmp_path, encoding, rows):
+    images = [random_image((1, 1, 1, 64, 64), seed=row) for row in range(4)]
+    values = [ome_arrow_value(one, encoding=encoding) for one in images]
+    path = write(
+        tmp_path / "a.arrow", pa.table({"image": image_array(values, encoding=encoding)}), None
+    )
+    content, header = bytearray(path.read_bytes()), IpcFile(path)._headers[1]
+    places = [header.place(number) for number in range(header.num_buffers)]
+    longest = max(range(len(places)), key=lambda number: places[number][1])
+    at = header.header_at + header.buffers_at + 16 * longest + 8
+    content[at : at + 8] = (places[longest][1] - 4096).to_bytes(8, "little")
+    path.write_bytes(content)
+    source = open_source(path)
+
+    with pytest.raises(SourceError, match=r"a\.arrow"):
+        read_images(source, None if rows is None else np.array(rows))
+
+
 @compressions
 def test_a_file_that_was_read_here_is_no_hazard_to_forked_workers(tmp_path, compression):
     table = pa.table({"image": image_array([ome_arrow_value(random_image((1, 1, 1, 3, 4)))])})

@@ -52,13 +52,14 @@ def load_own_images(
     if not layout.num_bytes or HEADER_BYTES % mmap.PAGESIZE:  # parts of a file start at a page
         return None
     block = PrivateBlock(layout.num_bytes)
-    note = hold(shared_name(name, layout, edges), block)
+    full_name = shared_name(name, layout, edges)
+    note = hold(full_name, block)
     if note is None:
         return None
     images = PackedImages(layout, PrivatePixels(block.view()))
     decode(images.pixels.writer())
     own = OwnImages(name, images, edges, block, note)
-    _here[shared_name(name, layout, edges)] = own
+    _here[full_name] = own
     return own
 
 
@@ -66,7 +67,7 @@ def find_own_images(
     name: str, layout: PixelLayout, edges: npt.NDArray[np.int64]
 ) -> "OwnImages | None":
     """Return images that this process holds; arguments as for `load_own_images`."""
-    return _here.get(shared_name(name, layout, edges))
+    return _here.get(shared_name(name, layout, edges)) if _here else None
 
 
 class OwnImages:

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
+from fastloader.machine._system_files import read_text
+
 __all__ = ["HUGE_BYTES", "advise", "gives_huge_pages_if_asked"]
 
 HUGE_BYTES = 2 << 20
@@ -18,11 +20,8 @@ def gives_huge_pages_if_asked(root: Path = Path("/")) -> bool:
     Args:
         root: Where the file system ``sys`` is mounted.
     """
-    try:
-        enabled = (root / "sys/kernel/mm/transparent_hugepage/enabled").read_text("utf-8")
-    except OSError:
-        return False
-    return "[never]" not in enabled
+    enabled = read_text(f"{root}/sys/kernel/mm/transparent_hugepage/enabled")
+    return enabled != "" and "[never]" not in enabled
 
 
 def advise(address: int, num_bytes: int, advice: int) -> bool:

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from fastloader.errors import SharedMemoryError
 from fastloader.machine._huge_pages import HUGE_BYTES, gives_huge_pages_if_asked
+from fastloader.machine._system_files import read_text
 from fastloader.shm._mapping_over import can_map_over, map_over
 from fastloader.shm._memory_file import MemoryFile
 
@@ -31,11 +32,8 @@ def gives_huge_pages(root: Path = Path("/")) -> bool:
     """
     if not can_map_over():
         return False
-    try:
-        counted = (root / "proc/sys/vm/overcommit_memory").read_text("utf-8")
-    except OSError:
-        return False
-    return gives_huge_pages_if_asked(root) and counted.strip() != "2"
+    counted = read_text(f"{root}/proc/sys/vm/overcommit_memory").strip()
+    return counted not in {"", "2"} and gives_huge_pages_if_asked(root)
 
 
 class PrivateBlock:

@@ -1,6 +1,5 @@
 """NumPy views of what Arrow arrays hold, without a Python object per value."""
 
-from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -22,8 +21,6 @@ __all__ = [
     "stored_schema",
     "text_codes",
     "valid_mask",
-    "without_fields",
-    "without_items",
 ]
 
 Integers: TypeAlias = npt.NDArray[np.int64]
@@ -129,93 +126,9 @@ def list_bounds(array: pa.Array) -> tuple[Integers, Integers, pa.Array]:
 
 
 def has_structs(kind: pa.DataType) -> bool:
-    """Return whether values are lists of structs, of which `without_fields` leaves some out."""
+    """Return whether values are lists of structs, whose fields can be told apart."""
     is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
     return bool(is_list and pa.types.is_struct(kind.value_type))
-
-
-def without_fields(array: pa.Array, names: Sequence[str]) -> pa.Array:
-    """Return lists whose structs lack some fields, which are not looked at.
-
-    Args:
-        array: Any; returned as it is if it is no such list.
-        names: Of fields.
-    """
-    kind = array.type
-    if not has_structs(kind):
-        return array
-    structs = array.values
-    return _with_structs(
-        array,
-        {one.name: structs.field(one.name) for one in structs.type if one.name not in names},
-    )
-
-
-def without_items(array: pa.Array, name: str) -> tuple[pa.Array, pa.Array]:
-    """Return lists whose structs have lists of nothing in one field, and what that field was.
-
-    The lists are as long as before, and lie at the same places of as many items, which take no
-    memory: what the items are need not be there.
-
-    Args:
-        array: Lists of structs.
-        name: Of a field of lists or bytes.
-
-    Raises:
-        ValueError: If bytes have no ends.
-    """
-    structs = array.values
-    fields = {one.name: structs.field(one.name) for one in structs.type}
-    old = fields[name]
-    fields[name] = _of_nothing(old)
-    return _with_structs(array, fields), old
-
-
-def _with_structs(array: pa.Array, fields: Mapping[str, pa.Array]) -> pa.Array:
-    """Return lists of other structs, as many and null where those of `array` are."""
-    structs, kind = array.values, array.type
-    values = pa.StructArray.from_arrays(
-        list(fields.values()),
-        names=list(fields),
-        mask=pa.array(~valid_mask(structs)) if structs.null_count else None,
-    )
-    item = pa.field(kind.value_field.name, values.type)
-    # `buffers` makes objects of those of all fields, too.
-    own = array.buffers()[:2] if array.null_count else [None, array.offsets.buffers()[1]]
-    return pa.Array.from_buffers(
-        pa.large_list(item) if pa.types.is_large_list(kind) else pa.list_(item),
-        len(array),
-        own,
-        array.null_count,
-        array.offset,
-        [values],
-    )
-
-
-def _of_nothing(array: pa.Array) -> pa.Array:
-    """Return lists of nulls that are as long as lists or bytes are."""
-    kind, buffers = array.type, array.buffers()
-    if pa.types.is_fixed_size_list(kind):
-        nothing, num_items = pa.list_(pa.null(), kind.list_size), len(array.values)
-        buffers = buffers[:1]
-    else:
-        is_wide = pa.types.is_large_list(kind) or pa.types.is_large_binary(kind)
-        nothing = pa.large_list(pa.null()) if is_wide else pa.list_(pa.null())
-        if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-            num_items = len(array.values)
-        else:
-            width = np.int64 if is_wide else np.int32
-            last = (array.offset + len(array)) * np.dtype(width).itemsize
-            ends = np.frombuffer(buffers[1] or b"", width, 1, last) if len(array) else [0]
-            num_items = int(ends[0])
-    return pa.Array.from_buffers(
-        nothing,
-        len(array),
-        buffers[:2],
-        array.null_count,
-        array.offset,
-        [nulls_of_nothing(num_items)],
-    )
 
 
 def nulls_of_nothing(length: int) -> pa.Array:

@@ -8,10 +8,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from fastloader.sources._arrow_buffers import has_structs, without_fields
+from fastloader.sources._arrow_buffers import has_structs
 from fastloader.sources._interleaved import RGB
-from fastloader.sources._ipc_file import IpcFile
-from fastloader.sources._ipc_pixels import ApartBatch
+from fastloader.sources._ipc_apart import IpcApart
+from fastloader.sources._ipc_pixels import ApartBatch, PixelLeaf
+from fastloader.sources._joined_lists import join_fields, join_lists
 from fastloader.sources._location import PathLike, StorageOptions
 from fastloader.sources._ome_arrow_layout import PIXELS
 from fastloader.sources._pixels_apart import ApartPixels, PieceRows, ReadPixels
@@ -27,9 +28,11 @@ _JOINED_BYTES = 48 << 20
 """Pixels whose chunks or planes are checked at once."""
 _JOINED_READ_BYTES = 128 << 20
 """The same of pixels that are read where they stay: none is held, and no thread waits for them."""
+_VIEWED_ROWS = 4096
+"""Of a mapped file, whose record batches are found at once."""
 
 
-class IpcTable(IpcFile):
+class IpcTable(IpcApart):
     """The rows of an Arrow IPC file."""
 
     @property
@@ -87,21 +90,11 @@ class IpcTable(IpcFile):
             has_structs(struct.field(field).type) and not set(PIXELS) <= set(without)
             for field in fields
         )
-        held: list[NumberedBatch] = []
-        num_held = 0
-        for number in self.find_batches(rows):
-            columns = self.read_batch(number, column, is_kept)
-            parts = [without_fields(columns[field], without) for field in fields]
-            for part in parts:
-                part.validate(full=True)  # offsets of a damaged file could point anywhere
-            batch = pa.RecordBatch.from_arrays(parts, list(fields))
-            held.append((self.rows_of(number), batch))
-            num_held += batch.num_rows
-            if not is_small or num_held >= batch_rows:
-                yield _joined(held)
-                held, num_held = [], 0
-        if held:
-            yield _joined(held)
+        at_once = batch_rows if is_small else 1
+        for numbers in self._groups(self.find_batches(rows), at_once):
+            columns = self.read_batches(numbers, column, is_kept)
+            parts = [join_fields(columns[field], without) for field in fields]
+            yield self.rows_of(numbers), pa.RecordBatch.from_arrays(parts, list(fields))
 
     def read_pieces(
         self, column: str, name: str, rows: Integers | None
@@ -120,36 +113,78 @@ class IpcTable(IpcFile):
             SourceError: If a record batch has fewer rows than the file says.
         """
         leaf = self.find_leaf(column, name)
-        is_kept = self.find_buffers(column, (name,), ())
         # Of all rows, each is read once; of some, others may be looked at next.
         read = self.reading_apart() if rows is None else None
         joined_bytes = _JOINED_BYTES if read is None else _JOINED_READ_BYTES
-        held: list[tuple[Integers, ApartBatch]] = []
+        held: list[tuple[int, ApartBatch]] = []
         held_bytes = 0
-        batches = self.find_batches(rows)
-        asked = None if rows is None else batches
-        for number in batches:
-            apart = (
-                None
-                if leaf is None
-                else self.read_apart(number, column, name, leaf, is_kept, asked=asked)
-            )
-            if held and (
-                apart is None
-                or not (apart.is_whole and held[0][1].is_whole)
-                or held_bytes + apart.num_bytes > joined_bytes
-            ):
-                yield _joined_apart(name, held, read)
+        for number, apart in self._read_apart(column, name, leaf, rows):
+            if held and (apart is None or held_bytes + apart.num_bytes > joined_bytes):
+                yield self._joined(name, held, read)
                 held, held_bytes = [], 0
             if apart is not None:
                 held_bytes += apart.num_bytes
-                held.append((self.rows_of(number), apart))
+                held.append((number, apart))
                 continue
-            lists = self.read_batch(number, column, is_kept)[name]
-            lists.validate(full=True)
-            yield self.rows_of(number), (pa.StructArray.from_arrays([lists], [name]), None)
+            is_kept = self.find_buffers(column, (name,), ())
+            lists = join_fields(self.read_batches([number], column, is_kept)[name], ())
+            yield self.rows_of([number]), (pa.StructArray.from_arrays([lists], [name]), None)
         if held:
-            yield _joined_apart(name, held, read)
+            yield self._joined(name, held, read)
+
+    def _read_apart(
+        self, column: str, name: str, leaf: PixelLeaf | None, rows: Integers | None
+    ) -> Iterator[tuple[int, ApartBatch | None]]:
+        """Yield record batches by number, with their chunks or planes if pixels are apart."""
+        numbers = self.find_batches(rows)
+        if leaf is None:
+            yield from ((number, None) for number in numbers)
+        elif not self._is_mapped:
+            is_kept = self.find_buffers(column, (name,), ())
+            asked = None if rows is None else numbers
+            for number in numbers:
+                yield (
+                    number,
+                    self.read_compressed(number, column, name, leaf, is_kept, asked=asked),
+                )
+        elif rows is None:
+            for some in self._groups(numbers, _VIEWED_ROWS):
+                yield from zip(some, self.read_views(some, column, name, leaf), strict=True)
+        else:
+            for number in numbers:
+                yield number, self.read_view(number, column, name, leaf)
+
+    def _joined(
+        self, name: str, batches: Sequence[tuple[int, ApartBatch]], read: ReadPixels | None
+    ) -> tuple[Integers, PieceRows]:
+        parts = [batch for _, batch in batches]
+        if len(parts) == 1:
+            lists = parts[0].pieces
+        else:
+            of_all = pa.chunked_array([one.lists for one in parts])
+            lists = join_lists(of_all, apart=parts[0].field)
+        pixels = ApartPixels(
+            [one.num_items for one in parts],
+            [one.load for one in parts],
+            read,
+            [one.load_part for one in parts],
+            [one.fill for one in parts],
+        )
+        column = pa.StructArray.from_arrays([lists], [name])
+        return self.rows_of([number for number, _ in batches]), (column, pixels)
+
+    def _groups(self, numbers: Sequence[int], num_rows: int) -> Iterator[list[int]]:
+        """Yield record batches that have so many rows together, or more."""
+        group: list[int] = []
+        found = 0
+        for number in numbers:
+            group.append(number)
+            found += self._headers[number].num_rows
+            if found >= num_rows:
+                yield group
+                group, found = [], 0
+        if group:
+            yield group
 
 
 def open_ipc(
@@ -168,29 +203,3 @@ def open_ipc(
         rgb: ``"interleaved"`` if each pixel is red, green and blue side by side.
     """
     return open_table(IpcTable(path, storage_options), image_column, rgb)
-
-
-def _joined(batches: Sequence[NumberedBatch]) -> NumberedBatch:
-    """Return several batches without pixels as one: each look at them costs the same for one."""
-    if len(batches) == 1:
-        return batches[0]
-    return (
-        np.concatenate([numbers for numbers, _ in batches]),
-        pa.concat_batches([batch for _, batch in batches]),
-    )
-
-
-def _joined_apart(
-    name: str, batches: Sequence[tuple[Integers, ApartBatch]], read: ReadPixels | None
-) -> tuple[Integers, PieceRows]:
-    parts = [one.lists for _, one in batches]
-    lists = parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
-    pixels = ApartPixels(
-        [one.num_items for _, one in batches],
-        [one.load for _, one in batches],
-        read,
-        [one.load_part for _, one in batches],
-        [one.fill for _, one in batches],
-    )
-    numbers = np.concatenate([numbers for numbers, _ in batches])
-    return numbers, (pa.StructArray.from_arrays([lists], [name]), pixels)

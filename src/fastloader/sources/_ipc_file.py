@@ -3,9 +3,9 @@
 import mmap
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, NoReturn, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -24,15 +24,10 @@ from fastloader.sources._ipc_message import (
     read_footer,
     without_dictionaries,
 )
-from fastloader.sources._ipc_pixels import ApartBatch, PixelLeaf, find_pixel_leaf
-from fastloader.sources._kept_blocks import KeptBlocks
 from fastloader.sources._location import Location, PathLike, StorageOptions
-from fastloader.sources._mapped_pages import read_view
 from fastloader.sources._opened_here import OpenedHere, state_without
-from fastloader.sources._pixels_apart import ReadPixels
-from fastloader.sources._stored_buffer import StoredBuffer, decompress_all, decompress_first
 
-__all__ = ["IpcFile"]
+__all__ = ["IpcFile", "reading_file"]
 
 Integers: TypeAlias = npt.NDArray[np.int64]
 IsKept: TypeAlias = npt.NDArray[np.bool_]
@@ -65,13 +60,11 @@ class IpcFile:
         self._copied = OpenedHere(self._map_copy)
         self._whole = OpenedHere(self.reader)
         self._needed: dict[tuple[tuple[str, ...], ...], IsKept] = {}
-        self._leaves: dict[tuple[str, str], PixelLeaf | None] = {}
         self._mapped: OpenedHere[dict[tuple[str, ...], Any]] = OpenedHere(dict)
-        self._decompressed = KeptBlocks()
         self._opened.get()
 
     def __getstate__(self) -> dict[str, Any]:
-        return state_without(self, "_columns", "_headers")
+        return state_without(self, "_columns", "_found")
 
     @property
     def path(self) -> str:
@@ -93,11 +86,10 @@ class IpcFile:
         self._copied.close()
         self._whole.close()
         self._mapped.close()
-        self._decompressed.clear()
 
     def reading(self) -> AbstractContextManager[None]:
         """Turn errors of Arrow into `fastloader.errors.SourceError`, naming the file."""
-        return _reading(self.path)
+        return reading_file(self.path)
 
     def find_batches(self, rows: Integers | None) -> Sequence[int]:
         """Return the numbers of the record batches that have some rows, ascending.
@@ -110,9 +102,9 @@ class IpcFile:
         numbers: list[int] = np.unique(np.searchsorted(self.starts, rows, "right") - 1).tolist()
         return numbers
 
-    def rows_of(self, number: int) -> Integers:
-        """Return the row numbers of a record batch."""
-        return np.arange(*self.starts[number : number + 2])
+    def rows_of(self, numbers: Sequence[int]) -> Integers:
+        """Return the row numbers of record batches that follow on each other, or of some."""
+        return np.concatenate([np.arange(*self.starts[one : one + 2]) for one in numbers])
 
     def find_buffers(
         self, column: str, fields: Sequence[str], without: Sequence[str]
@@ -142,116 +134,38 @@ class IpcFile:
             ])
         return self._needed[key]
 
-    def find_leaf(self, column: str, name: str) -> PixelLeaf | None:
-        """Return where the pixels of chunks or planes are, if in one buffer of their own.
-
-        Args:
-            column: Name of the image column.
-            name: ``"chunks"`` or ``"planes"``.
-        """
-        if (column, name) not in self._leaves:
-            leaf = find_pixel_leaf(self.schema, column, name, self.buffer_paths)
-            self._leaves[column, name] = leaf
-        return self._leaves[column, name]
-
-    def read_apart(
-        self,
-        number: int,
-        column: str,
-        name: str,
-        leaf: PixelLeaf,
-        is_kept: IsKept | None,
-        *,
-        asked: Sequence[int] | None,
-    ) -> ApartBatch | None:
-        """Return chunks or planes of a record batch; None if pixels cannot be told from them.
-
-        Args:
-            number: Of the record batch.
-            column: Name of the image column.
-            name: ``"chunks"`` or ``"planes"``.
-            leaf: Where their pixels are.
-            is_kept: From `find_buffers`.
-            asked: Record batches that are read for some of their rows; None where all rows are.
-        """
-        header = self._headers[number]
-        if header.codec is None:
-            if not self._is_mapped:
-                return None
-            return self._kept(
-                (column, str(number), name),
-                lambda: leaf.of_memory(self.read_batch(number, column, None)[name]),
-            )
-        if is_kept is None or len(is_kept) != header.num_buffers:
-            return None
-        key = (number, column, name)
-        batch: ApartBatch | None = self._decompressed.get(key)
-        if batch is None:
-            is_kept = is_kept.copy()
-            is_kept[leaf.buffer] = False
-            lists = self.read_batch(number, column, is_kept)[name]
-            stored, codec = self._buffer_of(header, leaf.buffer), header.codec
-            is_local = self._location.is_local
-            buffer = StoredBuffer(stored, codec)
-            is_small = buffer.num_bytes * len(self._headers) <= KeptBlocks.max_bytes
-            is_part = asked is not None and is_local and not is_small
-            frame = buffer.find_frame() if is_part else None
-            keeps = asked is not None and frame is None and self._can_keep(asked)
-            # What is not kept is forgotten by each buffer, so that the next one finds its memory free.
-            first = (
-                buffer.first if keeps else partial(decompress_first, stored, codec, is_local)
-            )
-            # Of all rows, each is read once.
-            fill = partial(decompress_all, stored, codec, is_local) if asked is None else None
-            # Not by a method, through which what is kept would keep its owner.
-            reading = partial(_reading, self.path)
-            batch = leaf.of_buffer(lists, buffer.num_bytes, first, reading, frame, fill)
-            if batch is not None and (keeps or frame is not None):
-                kept_bytes = buffer.num_bytes if frame is None else frame.nbytes
-                self._decompressed.put(key, batch, kept_bytes)
-        return batch
-
-    def reading_apart(self) -> ReadPixels | None:
-        """Return what reads pixels of which record batches are views; None if they are none.
-
-        Pages of a mapped file that are looked at count as memory, and take a fifth of their copy.
-        """
-        if not self._is_mapped:
-            return None
-        mapped = self._opened.get()
-        mapped.seek(0)
-        start = mapped.read_buffer(1).address
-        with self.reading():
-            file = self._checked(pa.OSFile(self.path))
-        return partial(read_view, self.path, file, range(start, start + mapped.size()))
-
-    def read_batch(
-        self, number: int, column: str, is_kept: IsKept | None
-    ) -> dict[str, pa.Array]:
+    def read_batches(
+        self, numbers: Sequence[int], column: str, is_kept: IsKept | None
+    ) -> dict[str, pa.ChunkedArray]:
         """Return the fields of an image column, each null where its image is.
 
         Args:
-            number: Of the record batch.
+            numbers: Of record batches, at least one.
             column: Name of the column.
             is_kept: From `find_buffers`; others are empty and must not be looked at.
+
+        Raises:
+            SourceError: If a record batch has fewer rows than the file says.
+        """
+        images = pa.chunked_array([
+            self._read_checked(number, column, is_kept) for number in numbers
+        ])
+        fields = images.flatten()
+        if set(map(len, fields)) != {len(images)}:
+            self._refuse_rows(numbers, column)
+        return dict(zip(images.type.names, fields, strict=True))
+
+    def _read_checked(self, number: int, column: str, is_kept: IsKept | None) -> pa.StructArray:
+        """Return the images of a record batch, a view of a mapped file.
 
         Raises:
             SourceError: If the record batch has fewer rows than the file says.
         """
         if self._is_mapped:
-            return self._kept(
-                (column, str(number)), lambda: self._read_checked(number, column, None)
-            )
-        return self._read_checked(number, column, is_kept)
+            return self._kept((column, str(number)), lambda: self._read(number, column, None))
+        return self._read(number, column, is_kept)
 
-    def _read_checked(
-        self, number: int, column: str, is_kept: IsKept | None
-    ) -> dict[str, pa.Array]:
-        """Return the fields of an image column.
-
-        Raises:
-            SourceError: If the record batch has fewer rows than the file says.
-        """
+    def _read(self, number: int, column: str, is_kept: IsKept | None) -> pa.StructArray:
         images = self._read_images(number, column, is_kept)
         size = self._headers[number].num_rows
         is_there = len(images) == size
@@ -259,18 +173,16 @@ class IpcFile:
             images.null_count
         ):  # all buffers are many objects: of images without nulls none is needed
             is_there &= 8 * images.buffers()[0].size >= size
-        fields = images.flatten() if is_there else []
-        if not is_there or not set(map(len, fields)) <= {size}:
-            raise SourceError(
-                f"{self.path}, record batch {number}: expected {size} rows of "
-                f"{column!r}, but the file holds fewer."
-            )
-        return dict(zip(images.type.names, fields, strict=True))
+        if not is_there:
+            self._refuse_rows([number], column)
+        return images
 
-    def _can_keep(self, numbers: Sequence[int]) -> bool:
-        """Return whether record batches can be kept together, so that one may be found again."""
-        num_bytes = sum(self._headers[number].body_bytes for number in numbers)
-        return num_bytes <= KeptBlocks.max_bytes
+    def _refuse_rows(self, numbers: Sequence[int], column: str) -> NoReturn:
+        sizes = ", ".join(str(self._headers[number].num_rows) for number in numbers)
+        raise SourceError(
+            f"{self.path}, record batch {', '.join(map(str, numbers))}: expected {sizes} rows of "
+            f"{column!r}, but the file holds fewer."
+        )
 
     def _kept(self, key: tuple[str, ...], make: Callable[[], T]) -> T:
         """Return views of a mapped file, which are made once for as many as are looked at."""
@@ -296,14 +208,6 @@ class IpcFile:
         schema = without_dictionaries(self.schema)
         return header.read(self._opened.get(), schema, is_kept).column(column)
 
-    def _buffer_of(self, header: BatchHeader, number: int) -> npt.NDArray[np.uint8]:
-        """Return a buffer as it lies in the file."""
-        start, size = header.place(number)
-        if self._location.is_local:
-            mapping, _ = self._copied.get()
-            return np.frombuffer(mapping, np.uint8, size, header.body_at + start)
-        return np.frombuffer(self._opened.get().read_at(size, header.body_at + start), np.uint8)
-
     def reader(self, columns: Sequence[str] | None = None) -> ipc.RecordBatchFileReader:
         """Return Arrow's reader of the file.
 
@@ -325,7 +229,9 @@ class IpcFile:
         with self.reading():
             if self._location.is_local:
                 with pa.memory_map(self.path) as mapped:  # no descriptor stays open
-                    file = pa.BufferReader(mapped.read_buffer())
+                    # What is read is a part of all that is mapped, every page of which would
+                    # be asked for, where it is in memory already, if all were read.
+                    file = pa.BufferReader(mapped.read_buffer(1).parent)
             else:
                 file = self._location.open_input()
             return self._checked(file)
@@ -362,11 +268,22 @@ class IpcFile:
         with self.reading():
             return schema, buffer_paths(schema)
 
-    @cached_property
+    @property
     def _headers(self) -> list[BatchHeader]:
+        return self._found[0]
+
+    @property
+    def _is_native(self) -> bool:
+        """Whether the numbers of the file are as this machine has them."""
+        return self._found[1]
+
+    @cached_property
+    def _found(self) -> tuple[list[BatchHeader], bool]:
+        """The headers of all record batches, and whether numbers are as this machine has them."""
         with self.reading():
             file = self._opened.get()
-            return find_batches(file, read_footer(file, self.path))
+            footer = read_footer(file, self.path)
+            return find_batches(file, footer), is_little_endian(footer)
 
     @cached_property
     def _is_mapped(self) -> bool:
@@ -388,12 +305,7 @@ class IpcFile:
         """Which field each buffer of a record batch belongs to; None if that is not known."""
         return self._columns[1] if self._is_native else None
 
-    @cached_property
-    def _is_native(self) -> bool:
-        """Whether the numbers of the file are as this machine has them."""
-        with self.reading():
-            return is_little_endian(read_footer(self._opened.get(), self.path))
 
-
-def _reading(path: str) -> AbstractContextManager[None]:
+def reading_file(path: str) -> AbstractContextManager[None]:
+    """Turn errors of Arrow and of headers into `fastloader.errors.SourceError`, naming a file."""
     return naming(path, "an Arrow IPC file", ValueError, KeyError, HeaderError)

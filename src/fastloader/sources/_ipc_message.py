@@ -222,15 +222,15 @@ def _header_of(
     if not 0 <= num_rows <= _MAX_ROWS_PER_BYTE * (body_bytes + 1):
         raise HeaderError(f"record batch {number} has {num_rows} rows in {body_bytes} bytes")
     nodes_at, num_nodes = batch.vector(1, _PAIR.size)
-    for length, null_count in _PAIR.iter_unpack(header[nodes_at:][: num_nodes * _PAIR.size]):
-        if not 0 <= null_count <= length:  # Arrow would end the process
-            raise HeaderError(
-                f"record batch {number} has {null_count} nulls of {length} values"
-            )
-        if length > _MAX_VALUES_PER_BYTE * (body_bytes + 1):
-            raise HeaderError(
-                f"record batch {number} has {length} values in {body_bytes} bytes"
-            )
+    nodes = np.frombuffer(header, "<i8", 2 * num_nodes, nodes_at).reshape(-1, 2)
+    lengths, null_counts = nodes.T
+    wrong = (null_counts < 0) | (null_counts > lengths)  # Arrow would end the process
+    if wrong.any():
+        length, null_count = nodes[wrong.argmax()].tolist()
+        raise HeaderError(f"record batch {number} has {null_count} nulls of {length} values")
+    most = int(lengths.max(initial=0))
+    if most > _MAX_VALUES_PER_BYTE * (body_bytes + 1):
+        raise HeaderError(f"record batch {number} has {most} values in {body_bytes} bytes")
     buffers_at, num_buffers = batch.vector(2, _PAIR.size)
     compression = batch.table(3)
     return BatchHeader(

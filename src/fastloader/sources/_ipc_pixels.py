@@ -3,18 +3,15 @@
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from fastloader.sources._arrow_buffers import (
-    has_structs,
-    number_values,
-    numpy_dtype,
-    without_items,
-)
+from fastloader.sources._arrow_buffers import has_structs, number_values, numpy_dtype
+from fastloader.sources._joined_lists import join_lists, num_items
 from fastloader.sources._lz4_frame import Lz4Frame
 from fastloader.sources._ome_arrow_layout import PIXELS
 from fastloader.sources._pixels_apart import Fill, LoadPart, LoadPixels
@@ -28,24 +25,29 @@ _SPARE_BYTES = 64 << 10
 """Beside twice its pixels, what a buffer may hold without being taken for damaged."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ApartBatch:
     """The chunks or planes of a record batch."""
 
     lists: pa.Array
-    """Lists of structs, with lists of nothing in place of pixels."""
+    """Lists of structs as they were read, not checked."""
+    field: str
+    """Of the structs: lists or bytes, whose items need not be there."""
     num_items: int
     """Numbers or bytes that `load` gives."""
     num_bytes: int
     """Of these."""
-    is_whole: bool
-    """Whether no list leaves items out, so that others can follow."""
     load: LoadPixels
     """Gets the pixels."""
     load_part: LoadPart | None = None
     """Gets some of them without those before them, if that can be."""
     fill: Fill | None = None
     """Puts all of them where they stay, if that can be."""
+
+    @cached_property
+    def pieces(self) -> pa.Array:
+        """Lists of structs, with lists of nothing in place of pixels; checked."""
+        return join_lists(pa.chunked_array([self.lists]), apart=self.field)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,18 +70,16 @@ class PixelLeaf:
         Returns:
             None if some pixels are null.
         """
-        lists, pixels = without_items(lists, self.field)
-        is_bytes = pa.types.is_binary(pixels.type) or pa.types.is_large_binary(pixels.type)
-        if not is_bytes and pixels.values.null_count:
-            return None
-        content = pixels.buffers()[-1]
+        pixels = lists.values.field(self.field)
+        pixels.validate(full=True)  # that there are as many as it says
         items: Items
-        if is_bytes:
-            items = np.frombuffer(content or b"", np.uint8)
-        else:
-            pixels.values.validate()  # that there are as many as it says
+        if hasattr(pixels, "values"):
+            if pixels.values.null_count:
+                return None
             items = number_values(pixels.values)
-        return self._batch(lists, lambda _: items)
+        else:
+            items = np.frombuffer(pixels.buffers()[-1] or b"", np.uint8)
+        return self._batch(lists, pixels, lambda _: items)
 
     def of_buffer(
         self,
@@ -103,7 +103,7 @@ class PixelLeaf:
         Returns:
             None if some pixels are null, or the buffer has not the length of its pixels.
         """
-        lists, pixels = without_items(lists, self.field)
+        pixels = lists.values.field(self.field)
         if hasattr(pixels, "values") and pixels.values.null_count:
             return None
 
@@ -124,6 +124,7 @@ class PixelLeaf:
 
         batch = self._batch(
             lists,
+            pixels,
             load,
             None if frame is None else load_part,
             None if fill is None else Fill(self.dtype, fill_items),
@@ -134,22 +135,14 @@ class PixelLeaf:
     def _batch(
         self,
         lists: pa.Array,
+        pixels: pa.Array,
         load: LoadPixels,
         load_part: LoadPart | None = None,
         fill: Fill | None = None,
     ) -> ApartBatch:
-        lists.validate(full=True)  # offsets of a damaged file could point anywhere
-        of_pixels = lists.values.field(self.field)
-        num_items = len(of_pixels.values)
-        return ApartBatch(
-            lists,
-            num_items,
-            num_items * self.dtype.itemsize,
-            _has_no_gaps(lists) and _has_no_gaps(of_pixels),
-            load,
-            load_part,
-            fill,
-        )
+        count = num_items(pixels)
+        num_bytes = count * self.dtype.itemsize
+        return ApartBatch(lists, self.field, count, num_bytes, load, load_part, fill)
 
 
 def find_pixel_leaf(
@@ -182,11 +175,3 @@ def find_pixel_leaf(
     return PixelLeaf(
         fields[0].name, dtype, max(at for at, one in enumerate(paths) if one == path)
     )
-
-
-def _has_no_gaps(lists: pa.Array) -> bool:
-    """Return whether lists begin with the first item there is and end with the last."""
-    if pa.types.is_fixed_size_list(lists.type):
-        return bool(lists.offset == 0)
-    edges = np.from_dlpack(lists.offsets)
-    return bool(edges[0] == 0 and edges[-1] == len(lists.values))

@@ -87,6 +87,7 @@ class TableSource:
         self._file = StandingFile(table.file_path)
         self._apart = table if isinstance(table, HasPixelsApart) else None
         self._mapped = table if isinstance(table, HasMappedFile) else None
+        self._at_url = table if isinstance(table, MayBeAtUrl) else None
         schema = table.schema
         self._column = choose_image_column(schema, image_column, table.path)
         self._column_names = other_columns(schema, self._column)
@@ -224,8 +225,8 @@ class TableSource:
                             batch[1].load_ahead(pool, num_threads)
                         behind(batch, row_numbers)
                         del batch  # here and below: not to be held while the next is decoded
-                if isinstance(self._table, MayBeAtUrl):
-                    self._table.check_at_url()
+                if self._at_url is not None:
+                    self._at_url.check_at_url()
                 left = one.without_pieces()
                 if not len(left):
                     return
