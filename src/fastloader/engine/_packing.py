@@ -20,6 +20,7 @@ from fastloader.engine._unpacking import (
     strided_tensor_at,
     tensor_at,
 )
+from fastloader.pickling._sent_classes import reduce_sent_class
 from fastloader.typing import Batch
 
 __all__ = ["can_be_packed", "pack"]
@@ -81,8 +82,9 @@ class _Packer(pickle.Pickler):
     def reducer_override(self, obj: Any) -> Any:
         if (made := self._writer.reduced(obj)) is not None:
             return made
-        reduce = _REDUCERS.get(type(obj))
-        return NotImplemented if reduce is None else reduce(self, obj)
+        if (reduce := _REDUCERS.get(type(obj))) is not None:
+            return reduce(self, obj)
+        return reduce_sent_class(obj) if isinstance(obj, type) else NotImplemented
 
     def reduce_parameter(self, parameter: torch.nn.Parameter) -> Any:
         if parameter.device.type != "cpu":

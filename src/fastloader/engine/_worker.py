@@ -349,7 +349,9 @@ class _Worker:
         try:
             body = pack(batch, writer, is_as_made=self._gives_as_made)
         except Exception as error:  # noqa: BLE001 - raised in the consumer
-            path, culprit = find_unpicklable(batch, "batch", can_be_packed)
+            path, culprit = find_unpicklable(
+                batch, "batch", can_be_packed, classes_by_name=True
+            )
             told = UnpicklableError(
                 f"A batch was made, but {path} (a {type(culprit).__name__}) cannot be sent to the "
                 f"main process ({type(error).__name__}: {error}): return plain containers of "

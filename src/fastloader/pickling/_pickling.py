@@ -29,6 +29,7 @@ import torch
 from fastloader.errors import UnpicklableError
 from fastloader.pickling._main_script import is_in_main, is_in_main_of_workers
 from fastloader.pickling._mapped_arrays import reduce_mapped
+from fastloader.pickling._sent_classes import numbered
 from fastloader.pickling._unpicklable import find_unpicklable
 
 __all__ = [
@@ -153,7 +154,15 @@ class ByValuePickler(_Reducers, cloudpickle.Pickler):  # type: ignore[misc]
         if is_in_main_of_workers(obj):
             return NotImplemented  # by reference: its globals need not travel
         reduced = self._reduce(obj)
-        return super().reducer_override(obj) if reduced is NotImplemented else reduced
+        if reduced is NotImplemented:
+            reduced = super().reducer_override(obj)
+            if (
+                isinstance(obj, type)
+                and obj.__module__ != "builtins"
+                and reduced is not NotImplemented
+            ):
+                return numbered(obj, reduced)
+        return reduced
 
 
 def dumps_for_worker(

@@ -17,7 +17,11 @@ _MAX_CHILDREN = 100_000  # of one object: a search in an error message must end
 
 
 def find_unpicklable(
-    obj: object, name: str, can_travel: Callable[[object], bool]
+    obj: object,
+    name: str,
+    can_travel: Callable[[object], bool],
+    *,
+    classes_by_name: bool = False,
 ) -> tuple[str, object]:
     """Return the path and value of the deepest part that cannot travel.
 
@@ -29,6 +33,8 @@ def find_unpicklable(
         obj: An object for which `can_travel` is false.
         name: What to call `obj` in the path, for instance `"dataset"`.
         can_travel: Tells whether an object can be pickled.
+        classes_by_name: Whether classes travel by their names. Then nothing in one is to blame, and of an
+            object of one that nobody else can name it is the object itself.
 
     Returns:
         For instance `("dataset.transforms[2].fn", <unlocked _thread.lock object>)`; `name` and
@@ -39,7 +45,7 @@ def find_unpicklable(
     def search(parent: object, path: str, depth: int) -> tuple[str, object] | None:
         fails_by_cycle = False
         for step, child in itertools.islice(_parts(parent), _MAX_CHILDREN):
-            if can_travel(child):
+            if can_travel(child) or (classes_by_name and isinstance(child, type)):
                 continue
             if id(child) in entered:
                 fails_by_cycle = True  # it leads back up: the fault is on another branch
