@@ -29,6 +29,7 @@ from fastloader.settings._given import (
     as_count,
     as_size,
     check_callables,
+    check_current,
     check_known,
     check_seconds,
     check_seed,
@@ -325,7 +326,9 @@ class FastLoader(ChosenLoader[T_co], ResumableLoader[T_co]):
 
         Raises:
             EmptyEpochError: If `drop_last` leaves no batch.
+            SettingsError: If an option was set to what cannot work.
         """
+        check_current(self)
         if (reason := self._reason_of_other()) is None:
             return self._get_iterator()  # which subclasses of torch's loader override
         check_any_batch(self.batch_sampler)

@@ -25,6 +25,7 @@ __all__ = [
     "as_size",
     "check_callable",
     "check_callables",
+    "check_current",
     "check_given",
     "check_known",
     "check_seconds",
@@ -199,17 +200,9 @@ def check_given(given: GivenOptions) -> None:
     """
     names = ("pin_memory", "persistent_workers", "in_order", "workers", "transport")
     check_words(**{name: getattr(given, name) for name in names})
-    for name in ("num_workers", "timeout"):
-        value = getattr(given, name)
-        is_open = name == "num_workers" and value == "auto"
-        if not is_open and not (isinstance(value, int | float) and value >= 0):
-            raise SettingsError(f"{name} option should be non-negative, but got {value!r}.")
-    prefetch_factor = given.prefetch_factor
-    if prefetch_factor not in {"auto", None} and prefetch_factor < 1:  # type: ignore[operator]
-        raise SettingsError(
-            "prefetch_factor option should be non-negative and at least 1, because workers "
-            f"only load what is asked for ahead, but got {prefetch_factor}."
-        )
+    counts = {"num_workers": given.num_workers, "prefetch_factor": given.prefetch_factor}
+    chosen = {name: value for name, value in counts.items() if value != "auto"}
+    _check_numbers({**chosen, "timeout": given.timeout})
     context = given.multiprocessing_context
     if given.num_workers == 0 and context not in {"auto", None}:
         raise SettingsError(
@@ -217,6 +210,45 @@ def check_given(given: GivenOptions) -> None:
             f"(num_workers > 0), but got num_workers=0: leave {context!r} out, or set "
             "num_workers to 1 or more."
         )
+
+
+def check_current(loader: Any) -> None:
+    """Refuse options that were set after the loader was made, if they cannot work.
+
+    Args:
+        loader: For its options as they are now.
+
+    Raises:
+        SettingsError: If there are any.
+    """
+    names = "num_workers", "prefetch_factor"
+    counts = {name: as_count(name, getattr(loader, name)) for name in names}
+    for name, value in counts.items():
+        if value == "auto":
+            raise SettingsError(
+                f"{name} is chosen where a loader is made, so it cannot be set to 'auto' later: set "
+                "it to a number, or make another loader."
+            )
+    _check_numbers({**counts, "timeout": loader.timeout})
+    words = ("in_order", "workers", "transport", "resident", "on_error", "on_worker_death")
+    check_words(**{name: getattr(loader, name) for name in words})
+
+
+def _check_numbers(values: Mapping[str, Any]) -> None:
+    """Refuse numbers of workers, of seconds and of batches ahead that cannot be.
+
+    Raises:
+        SettingsError: If there are any.
+    """
+    for name, value in values.items():
+        if name == "prefetch_factor":
+            if value is not None and value < 1:
+                raise SettingsError(
+                    "prefetch_factor option should be non-negative and at least 1, because workers "
+                    f"only load what is asked for ahead, but got {value}."
+                )
+        elif not (isinstance(value, int | float) and value >= 0):
+            raise SettingsError(f"{name} option should be non-negative, but got {value!r}.")
 
 
 def worker_options(given: GivenOptions) -> tuple[str, ...]:
