@@ -5,6 +5,7 @@ import pyarrow as pa
 import pytest
 
 from fastloader.errors import ImageDataError
+from fastloader.sources._arrow_buffers import _view_bounds, binary_bounds, text_codes
 from fastloader.sources._ome_arrow_layout import ColumnLayout
 from fastloader.sources._ome_arrow_pixels import PixelWriter
 from fastloader.sources._ome_arrow_table import ImageTableReader
@@ -152,3 +153,48 @@ def test_dictionary_encoded_metadata_is_read():
     array = pa.StructArray.from_arrays(children, [field.name for field in array.type])
 
     assert_images(range(3), extract([array]))
+
+
+LONG = [b"a" * 13, None, b"b" * 40, b"c" * 20]
+
+
+@pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary(), pa.binary_view()])
+@pytest.mark.parametrize(
+    "values", [LONG, [*LONG, b"", b"short"], [None, None], [], [b"d" * 12]], ids=len
+)
+@pytest.mark.parametrize("start", [0, 1])
+def test_bytes_of_any_kind_are_found(kind, values, start):
+    array = pa.array(values, kind)[start:]
+
+    first, stop, content = binary_bounds(array)
+
+    found = [bytes(content[a:b]) for a, b in zip(first, stop, strict=True)]
+    assert found == [one or b"" for one in values[start:]]
+
+
+def test_long_bytes_are_not_copied():
+    array = pa.array(LONG, pa.binary_view())
+
+    _, _, content = binary_bounds(array)
+
+    assert content.ctypes.data == array.buffers()[2].address
+
+
+def test_a_view_that_reaches_out_of_its_buffer_is_not_followed():
+    views = np.zeros(4, np.int32)
+    views[0], views[3] = 20, 100
+    buffers = [None, pa.py_buffer(views), pa.py_buffer(bytes(64))]
+    array = pa.Array.from_buffers(pa.binary_view(), 1, buffers)
+
+    assert _view_bounds(array) is None
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.string_view()])
+@pytest.mark.parametrize("count", [0, 1, 3, 100])
+def test_texts_are_numbered_and_nulls_are_not(kind, count):
+    texts = ["uint16", None, "uint8", "uint16"] * count
+
+    codes, names = text_codes(pa.array(texts, kind))
+
+    assert [None if code < 0 else names[code] for code in codes] == texts
+    assert len(names) == len(set(names))

@@ -68,7 +68,7 @@ def decode_images(
     shapes = table.shapes[rows]
     if channels is not None:
         shapes[:, 1] = len(channels)
-    sizes = shapes.prod(axis=1) * table.item_sizes[rows]
+    sizes = shapes.prod(axis=1) * table.item_sizes_of(rows)
     if is_local and channels is None:
         images = (rows, offsets, shapes, sizes)
         is_left = ~read_compiled(decoder, *images, write, on_rows, num_cores)

@@ -107,7 +107,7 @@ class InterleavedSource:
     ) -> None:
         """Write images to memory; see `ImageSource.read_images`."""
         table = self._table
-        sizes = table.shapes[rows].prod(axis=1) * table.item_sizes[rows]
+        sizes = table.shapes[rows].prod(axis=1) * table.item_sizes_of(rows)
         batch_rows = int(max(1, _BATCH_BYTES // max(1, int(sizes.max(initial=1)))))
         for first in range(0, len(rows), batch_rows):
             some = slice(first, first + batch_rows)

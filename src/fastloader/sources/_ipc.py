@@ -97,7 +97,7 @@ class IpcTable(IpcApart):
             yield self.rows_of(numbers), pa.RecordBatch.from_arrays(parts, list(fields))
 
     def read_pieces(
-        self, column: str, name: str, rows: Integers | None
+        self, column: str, name: str, rows: Integers | None, *, is_load: bool
     ) -> Iterator[tuple[Integers, PieceRows]]:
         """Yield row numbers, and the chunks or planes of these rows, their pixels apart.
 
@@ -108,6 +108,7 @@ class IpcTable(IpcApart):
             column: Name of the column.
             name: ``"chunks"`` or ``"planes"``.
             rows: Row numbers, ascending; the record batches that have them come whole.
+            is_load: Whether each row is read once.
 
         Raises:
             SourceError: If a record batch has fewer rows than the file says.
@@ -116,6 +117,8 @@ class IpcTable(IpcApart):
         # Of all rows, each is read once; of some, others may be looked at next.
         read = self.reading_apart() if rows is None else None
         joined_bytes = _JOINED_BYTES if read is None else _JOINED_READ_BYTES
+        if self._is_mapped and not is_load:
+            joined_bytes = 0  # what is found out about each is kept
         held: list[tuple[int, ApartBatch]] = []
         held_bytes = 0
         for number, apart in self._read_apart(column, name, leaf, rows):
@@ -162,13 +165,14 @@ class IpcTable(IpcApart):
             lists = parts[0].pieces
         else:
             of_all = pa.chunked_array([one.lists for one in parts])
-            lists = join_lists(of_all, apart=parts[0].field)
+            lists = join_lists(of_all, apart=parts[0].of_pixels)
         pixels = ApartPixels(
             [one.num_items for one in parts],
             [one.load for one in parts],
             read,
             [one.load_part for one in parts],
             [one.fill for one in parts],
+            parts[0].known if len(parts) == 1 else None,
         )
         column = pa.StructArray.from_arrays([lists], [name])
         return self.rows_of([number for number, _ in batches]), (column, pixels)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeAlias
 
@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from fastloader.sources._arrow_buffers import has_structs, number_values, numpy_dtype
+from fastloader.sources._image_runs import KnownRuns
 from fastloader.sources._joined_lists import join_lists, num_items
 from fastloader.sources._lz4_frame import Lz4Frame
 from fastloader.sources._ome_arrow_layout import PIXELS
@@ -31,8 +32,8 @@ class ApartBatch:
 
     lists: pa.Array
     """Lists of structs as they were read, not checked."""
-    field: str
-    """Of the structs: lists or bytes, whose items need not be there."""
+    of_pixels: str
+    """Field of the structs: lists or bytes, whose items need not be there."""
     num_items: int
     """Numbers or bytes that `load` gives."""
     num_bytes: int
@@ -43,11 +44,13 @@ class ApartBatch:
     """Gets some of them without those before them, if that can be."""
     fill: Fill | None = None
     """Puts all of them where they stay, if that can be."""
+    known: KnownRuns = field(default_factory=KnownRuns, compare=False)
+    """Where pixels of its images are, as far as that was asked for."""
 
     @cached_property
     def pieces(self) -> pa.Array:
         """Lists of structs, with lists of nothing in place of pixels; checked."""
-        return join_lists(pa.chunked_array([self.lists]), apart=self.field)
+        return join_lists(pa.chunked_array([self.lists]), apart=self.of_pixels)
 
 
 @dataclass(frozen=True, slots=True)

@@ -181,7 +181,7 @@ class OmeArrowFolder:
         """
         if not len(rows):
             return
-        sizes = self._table.shapes[rows].prod(axis=1) * self._table.item_sizes[rows]
+        sizes = self._table.shapes[rows].prod(axis=1) * self._table.item_sizes_of(rows)
         job = _ReadJob(self, rows, offsets, sizes, write, channels)
 
         def take_result(_: int, num_images: int) -> None:

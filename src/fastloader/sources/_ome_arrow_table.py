@@ -350,4 +350,5 @@ def has_pieces(column: pa.StructArray, name: str) -> npt.NDArray[np.bool_]:
     if column.type.get_field_index(name) < 0 or pa.types.is_null(column.field(name).type):
         return np.zeros(len(column), np.bool_)
     start, stop, _ = list_bounds(column.field(name))
-    return np.asarray((stop > start) & valid_mask(column))
+    is_filled = np.asarray(stop > start)
+    return is_filled & valid_mask(column) if column.null_count else is_filled

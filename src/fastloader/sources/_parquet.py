@@ -199,7 +199,7 @@ class ParquetSource:
             self._leaves.chunks,
             self._leaves.planes,
         )
-        num_bytes = table.shapes[rows].prod(axis=1) * table.item_sizes[rows]
+        num_bytes = table.shapes[rows].prod(axis=1) * table.item_sizes_of(rows)
         num_allowed, has_bytes = num_threads, self._layout.has_byte_chunks
         paged = self._paged.get(jobs[0].piece)
         num_threads = choose_threads(

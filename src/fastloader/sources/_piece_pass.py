@@ -69,6 +69,4 @@ def is_among(values: Integers, rows: Integers) -> npt.NDArray[np.bool_]:
         values: Any numbers.
         rows: Each once.
     """
-    return np.asarray(
-        np.searchsorted(rows, values, "right") > np.searchsorted(rows, values, "left")
-    )
+    return np.asarray(rows.searchsorted(values, "right") > rows.searchsorted(values, "left"))

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor, Future
 from itertools import accumulate
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +11,9 @@ import pyarrow as pa
 
 from fastloader.shm import ArrayWriter
 from fastloader.sources._protocol import WritePixels
+
+if TYPE_CHECKING:
+    from fastloader.sources._image_runs import KnownRuns
 
 __all__ = ["ApartPixels", "Fill", "LoadPart", "LoadPixels", "PieceRows", "ReadPixels"]
 
@@ -56,6 +59,7 @@ class ApartPixels:
         read: ReadPixels | None = None,
         parts: Sequence[LoadPart | None] = (),
         fills: Sequence[Fill | None] = (),
+        known: "KnownRuns | None" = None,
     ) -> None:
         """Take how to get at them.
 
@@ -65,7 +69,9 @@ class ApartPixels:
             read: Reads what they get; None where it is in memory.
             parts: Get what is needed without what is before it, one for each batch that has such.
             fills: Put all of it where it stays, one for each batch that has such.
+            known: What was found out about a record batch that is kept; None if none is.
         """
+        self.known = known
         self.starts = np.array(list(accumulate(num_items, initial=0))[:-1], np.int64)
         """First item of each record batch: no slice may reach over one."""
         self._num_items = np.array(num_items, np.int64)

@@ -56,7 +56,12 @@ class ImageTable:
     @property
     def item_sizes(self) -> npt.NDArray[np.int64]:
         """Bytes of one pixel of each image, shape ``(num_rows,)``."""
-        return np.array([dtype.itemsize for dtype in self.dtypes], np.int64)[self.dtype_codes]
+        return self.item_sizes_of(slice(None))
+
+    def item_sizes_of(self, rows: npt.NDArray[np.int64] | slice) -> npt.NDArray[np.int64]:
+        """Return the bytes of one pixel of some images."""
+        sizes = np.array([dtype.itemsize for dtype in self.dtypes], np.int64)
+        return sizes[self.dtype_codes[rows]]
 
 
 class ImageSource(Protocol):

@@ -123,7 +123,7 @@ class HasPixelsApart(Protocol):
     """A table in which the fields of chunks and planes can be read without pixels, at no cost."""
 
     def read_pieces(
-        self, column: str, name: str, rows: Integers | None
+        self, column: str, name: str, rows: Integers | None, *, is_load: bool
     ) -> Iterator[tuple[Integers, PieceRows]]:
         """Yield row numbers, and the chunks or planes of these rows.
 
@@ -131,6 +131,8 @@ class HasPixelsApart(Protocol):
             column: Name of the column.
             name: ``"chunks"`` or ``"planes"``.
             rows: Row numbers, ascending, each once; all rows if None. Others may come too.
+            is_load: Whether each row is read once; or else others are asked for next, or the
+                same again.
         """
         ...
 

@@ -202,9 +202,7 @@ class TableSource:
         if not len(rows):
             return
         table = self._images
-        num_bytes = table.shapes[rows].prod(axis=1) * table.item_sizes[rows]
-        mean_bytes, sum_bytes = num_bytes.mean(), num_bytes.sum()
-        if sum_bytes < _WORTH_A_THREAD_BYTES:
+        if num_threads > 1 and self._num_bytes(rows) < _WORTH_A_THREAD_BYTES:
             num_threads = 1
         writer = PixelWriter(
             self._layout, table, rows, offsets, write, channels=channels, where=self.where
@@ -219,7 +217,7 @@ class TableSource:
                 guarded = self._file.guard(one.write)
                 with WriteBehind(guarded, in_thread=is_threaded) as behind:
                     for row_numbers, batch in self._read_pieces(
-                        name, left, mean_bytes, sum_bytes, 1 if pool is None else 2
+                        name, left, 1 if pool is None else 2, is_load=on_rows is not None
                     ):
                         if pool is not None and batch[1] is not None:
                             batch[1].load_ahead(pool, num_threads)
@@ -232,22 +230,23 @@ class TableSource:
                     return
 
     def _read_pieces(
-        self, name: str, rows: Integers, mean_bytes: float, sum_bytes: float, num_held: int
+        self, name: str, rows: Integers, num_held: int, *, is_load: bool
     ) -> Iterator[tuple[Integers, PieceRows]]:
         """Yield row numbers, and the chunks or planes of these rows.
 
         Args:
             name: ``"chunks"`` or ``"planes"``.
             rows: Row numbers, ascending; others may come too.
-            mean_bytes: Of the pixels of an image.
-            sum_bytes: Of the pixels of all images that are wanted.
             num_held: Batches to be held at once.
+            is_load: Whether each row is read once.
         """
         if self._apart is not None:
             wanted = self._wanted(rows)
-            batches = self._apart.read_pieces(self._column, name, wanted)
+            batches = self._apart.read_pieces(self._column, name, wanted, is_load=is_load)
             yield from self._complete(batches, wanted)
             return
+        sum_bytes = self._num_bytes(rows)
+        mean_bytes = sum_bytes / len(rows)
         batch_rows = rows_per_read(mean_bytes, sum_bytes, num_held)
         written_rows = max(1, int(_WRITTEN_BYTES // mean_bytes))
         # Of a few rows: to find their mapping takes longer than they do.
@@ -262,6 +261,10 @@ class TableSource:
                 for addresses, view in views:
                     let_go_of_pages(addresses, view)
             del column, views
+
+    def _num_bytes(self, rows: Integers) -> int:
+        table = self._images
+        return int((table.shapes[rows].prod(axis=1) * table.item_sizes_of(rows)).sum())
 
     def close(self) -> None:
         """Let go of the file; it is opened again when needed."""

@@ -112,7 +112,7 @@ class SourceRows:
 
     def _decode(self, rows: Integers) -> list[Image | None]:
         table = self._table
-        sizes = table.shapes[rows].prod(axis=1) * table.item_sizes[rows]
+        sizes = table.shapes[rows].prod(axis=1) * table.item_sizes_of(rows)
         offsets = np.cumsum(sizes) - sizes
         has_image = table.has_image[rows]
         content = np.empty(int(sizes.sum()), np.uint8)
