@@ -21,3 +21,10 @@ def test_a_killed_worker_is_told_with_the_memory_there_is(monkeypatch, has_proc)
 
     assert "memory ran out" in told
     assert " GB can be had now, of " in told
+
+
+def test_a_worker_that_never_started_is_told_with_what_scripts_forget():
+    told = describe_death(1, 1, None)
+
+    assert "had not started" in told
+    assert 'if __name__ == "__main__"' in told

@@ -1,7 +1,9 @@
 """What goes wrong in workers without an error is said before they start."""
 
 import sqlite3
+import tarfile
 import threading
+import zipfile
 
 import numpy as np
 import pytest
@@ -88,7 +90,12 @@ def test_a_closed_file_is_no_matter(tmp_path):
     with path.open("rb") as file:
         pass
 
-    warn_of_hazards(Holder(file=file), forks=True)
+    with zipfile.ZipFile(tmp_path / "plates.zip", "w") as archive:
+        pass
+    with tarfile.open(tmp_path / "plates.tar", "w") as tape:
+        pass
+
+    warn_of_hazards(Holder(file=file, archive=archive, tape=tape), forks=True)
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,25 @@ def test_a_walk_meets_what_a_subclass_of_a_librarys_class_holds():
     assert any(part.value is Labelled.names for part in walk_attributes(labelled, "x"))
 
 
+scale = np.ones(3)
+shift = np.zeros(3)
+
+
+class Scaled:
+    def __init__(self):
+        self.scale = 2.0
+
+    def __getitem__(self, index):
+        return index * self.scale + shift[0]
+
+
+def test_a_walk_takes_no_attribute_for_a_global_variable_of_its_name():
+    values = [part.value for part in walk_attributes(Scaled(), "dataset")]
+
+    assert any(value is shift for value in values)
+    assert not any(value is scale for value in values)
+
+
 def test_a_walk_ends_at_its_depth():
     parts = list(walk_attributes([[[["deep"]]]], "dataset", depth=2))
 

@@ -38,6 +38,11 @@ def describe_death(
     elif batches:
         parts.append(f"It was making the batch of {name_samples(batches[0])}.")
     parts.append(_likely_cause(exit_code))
+    if batches is None and exit_code == 1:
+        parts.append(
+            "If that says that a process was started within the bootstrapping phase of another, put "
+            'what the script does under if __name__ == "__main__": spawn and forkserver import it.'
+        )
     return " ".join(parts)
 
 

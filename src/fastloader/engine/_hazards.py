@@ -80,9 +80,15 @@ def _is_open_file(value: Any) -> bool:
             and _has_descriptor(value)
         )
     kinds = type(value).__mro__
-    return any(
+    is_file = any(
         kind.__name__ in _FILE_TYPES.get(kind.__module__.split(".")[0], ()) for kind in kinds
     )
+    return is_file and not _is_closed(value)
+
+
+def _is_closed(file: Any) -> bool:
+    # As most of these classes tell it, and as zipfile's does.
+    return getattr(file, "closed", False) is True or getattr(file, "fp", file) is None
 
 
 def _has_descriptor(file: io.IOBase) -> bool:

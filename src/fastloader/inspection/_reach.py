@@ -1,9 +1,10 @@
 """What an object reaches besides its ``__dict__``: slots, class attributes, global variables."""
 
+import dis
 import sys
 import sysconfig
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, lru_cache
 from types import (
     ClassMethodDescriptorType,
     CodeType,
@@ -26,6 +27,9 @@ _BARE_DESCRIPTORS = (
     WrapperDescriptorType,
 )
 """Methods and attributes written in C, which hold nothing. A tensor's class has six hundred."""
+
+_OF_GLOBALS = {"LOAD_GLOBAL", "LOAD_NAME"}
+"""Operations that look a global variable up; those of attributes share a list of names with them."""
 
 _LIBRARIES = tuple(
     sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")
@@ -66,12 +70,15 @@ def slots_of(obj: object) -> Iterator[tuple[str, Any]]:
                 continue
 
 
-def global_names(code: CodeType) -> Iterator[str]:
-    """Yield the names that code, and the functions in it, may look up among globals."""
-    yield from code.co_names
+@lru_cache(maxsize=1024)
+def global_names(code: CodeType) -> tuple[str, ...]:
+    """Return the names that code, and the functions in it, look up among globals."""
+    steps = dis.get_instructions(code)
+    names = [step.argval for step in steps if step.opname in _OF_GLOBALS]
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            yield from global_names(constant)
+            names += global_names(constant)
+    return tuple(dict.fromkeys(names))
 
 
 def is_own_code(owner: FunctionType | type) -> bool:
@@ -98,12 +105,25 @@ def _attributes_of(cls: type) -> Iterator[tuple[str, Any]]:
 def _globals_of(function: FunctionType) -> Iterator[tuple[str, Any]]:
     if not is_own_code(function):
         return
-    for name in global_names(function.__code__):
+    code = function.__code__
+    for name in _names_in(code):
         value = function.__globals__.get(name)
         if value is None or isinstance(value, ModuleType):
             continue
-        if not isinstance(value, FunctionType | type) or is_own_code(value):
+        if isinstance(value, FunctionType | type):
+            is_reached = is_own_code(value)
+        else:
+            is_reached = name in global_names(code)  # which takes longer, and is rarely asked
+        if is_reached:
             yield f"{function.__module__}.{name}", value
+
+
+def _names_in(code: CodeType) -> Iterator[str]:
+    """Yield the names of globals and of attributes that code, and the functions in it, name."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names_in(constant)
 
 
 @cache
