@@ -26,6 +26,12 @@ from fastloader.engine._collate_errors import find_lost_keys, find_misfits
         ([(np.array([None]), 1)] * 2, ["[0]", "object", "index 7"]),
         ([(1, torch.eye(2)), (2.5, torch.eye(2).to_sparse())], ["[1]", "sparse", "8"]),
         ([torch.zeros(2), torch.zeros(2, device="meta")], ["meta", "8"]),
+        ([torch.eye(2).to_sparse()] * 2, ["sparse_coo", "index 7", "dense tensors"]),
+        (
+            [torch.nested.nested_tensor([torch.ones(2)], layout=torch.jagged)] * 2,
+            ["nested", "index 7"],
+        ),
+        ([1, 1 << 63], [str(1 << 63), "64 bits", "index 8"]),
     ],
     ids=[
         "ragged",
@@ -39,6 +45,9 @@ from fastloader.engine._collate_errors import find_lost_keys, find_misfits
         "objects",
         "layout-after-numbers-that-mix",
         "device",
+        "layout",
+        "nested",
+        "large number",
     ],
 )
 def test_the_misfit_is_named(samples, words):

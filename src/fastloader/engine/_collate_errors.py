@@ -111,7 +111,7 @@ def _misfits(path: str, samples: list[Any], indices: list[Any]) -> Iterator[str]
     elif isinstance(first, list | tuple):
         yield from _sequence_misfits(path, named, samples, indices)
     else:
-        if isinstance(first, torch.Tensor | np.ndarray):
+        if isinstance(first, torch.Tensor | np.ndarray) and not _is_nested(first):
             yield from _shape_misfits(named, samples, indices)
         yield from _leaf_misfits(named, samples, indices)
 
@@ -134,7 +134,7 @@ def _leaf_misfits(named: str, samples: list[Any], indices: list[Any]) -> Iterato
             continue
         yield (
             f"{named} is {_full_kind_of(sample)} at index {index}, of which torch makes no "
-            "batch: return tensors, numeric arrays, numbers or strings, or write a "
+            "batch: return dense tensors, numeric arrays, numbers or strings, or write a "
             "collate_fn."
         )
         return
@@ -180,12 +180,20 @@ def _kind_of(value: Any) -> str:
         return kind
     where = "" if value.is_cpu else f" on {value.device.type}"
     how = "" if value.layout is torch.strided else f" ({value.layout})"
-    return kind + where + how
+    return kind + where + (" (nested)" if value.is_nested else how)
 
 
 def _full_kind_of(value: Any) -> str:
+    if isinstance(value, torch.Tensor):
+        return _kind_of(value)
+    if isinstance(value, int):
+        return f"{value}, more than 64 bits hold,"
     kind = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
     return f"{kind} of {value.dtype}" if isinstance(value, np.ndarray) else kind
+
+
+def _is_nested(value: Any) -> bool:
+    return bool(getattr(value, "is_nested", False))
 
 
 def _listed(indices: list[Any]) -> str:

@@ -19,6 +19,7 @@ from fastloader.engine._stream_point import (
     end_stream,
     open_stream,
 )
+from fastloader.engine._wording import name_place
 from fastloader.streams._false_end import false_end
 from fastloader.streams._nexts import nexts
 from fastloader.tensors._arrays import with_sharable_arrays
@@ -161,7 +162,8 @@ class Fetcher(ABC):
     def _skip(self, index: Any, error: Exception) -> Sample:
         """Note that a sample was left out, and return what stands for it, or raise its error."""
         if self._plan.on_error == "raise":
-            add_note(error, f"Raised while reading the sample at index {index!r}.")
+            place = name_place(index, self._plan.dataset)
+            add_note(error, f"Raised while reading the sample at {place}.")
             try:
                 raise error
             finally:
@@ -193,7 +195,7 @@ class MapFetcher(Fetcher):
     def __init__(self, plan: FetchPlan, collate: Callable[[Any], Any]) -> None:
         super().__init__(plan, collate)
         self._getitems = None
-        if plan.on_error != "skip":
+        if plan.on_error != "skip" and not _reads_one_by_one(plan.dataset):
             self._getitems = getattr(plan.dataset, "__getitems__", None)
         self._early_rows = getattr(collate, "early_rows", None)
 
@@ -217,20 +219,13 @@ class MapFetcher(Fetcher):
             return self._call_collate(sample)
         early = self._early_rows
         move = early.begin(len(indices)) if early is not None and early.is_worth_it else None
-        if self._getitems is None or (move is not None and self._reads_one_by_one()):
+        if self._getitems is None:
             return self._assemble(self.read(indices, move), indices)
         try:
             samples = self._getitems(indices)
         except StopIteration as error:
             raise false_end(error, "__getitems__") from error
         return self._collate(samples, indices)
-
-    def _reads_one_by_one(self) -> bool:
-        """Tell whether ``__getitems__`` is no more than a loop over samples: that of torch's `Subset`."""
-        dataset = self._plan.dataset
-        while type(dataset) is Subset:
-            dataset = dataset.dataset
-        return not hasattr(dataset, "__getitems__")
 
     def _assemble(self, samples: Sequence[Sample], indices: Sequence[Any]) -> Batch:
         if self._plan.on_error == "raise":
@@ -252,18 +247,32 @@ class MapFetcher(Fetcher):
         Returns:
             As many as `indices`, for `finish`.
         """
-        dataset = self._plan.dataset
-        samples = []
-        for index in indices:
+        dataset, keys = self._plan.dataset, indices
+        if type(dataset) is Subset and self._plan.auto_collation:
+            with suppress(Exception):  # of an index that it does not have, which is told below
+                keys = [*map(dataset.indices.__getitem__, indices)]
+                dataset = dataset.dataset
+        samples: list[Sample] = []
+        for key in keys:
             try:
                 # No name for the sample: its memory is that of the next one.
-                samples.append(dataset[index] if move is None else move(dataset[index]))
+                samples.append(dataset[key] if move is None else move(dataset[key]))
             except StopIteration as error:
                 # Would end the epoch as if the data were at an end.
+                index = indices[len(samples)]
                 samples.append(self._skip(index, false_end(error, f"__getitem__({index!r})")))
             except Exception as error:  # noqa: BLE001 - raised again, or counted
-                samples.append(self._skip(index, error))
+                samples.append(self._skip(indices[len(samples)], error))
         return samples
+
+
+def _reads_one_by_one(dataset: Any) -> bool:
+    """Tell whether ``__getitems__`` is no more than a loop over samples: that of torch's `Subset`."""
+    if type(dataset) is not Subset:
+        return False
+    while type(dataset) is Subset:
+        dataset = dataset.dataset
+    return not hasattr(dataset, "__getitems__")
 
 
 class _BatchedFetcher(Fetcher):
