@@ -9,6 +9,7 @@ import pytest
 
 from fastloader import OMEArrowDataset
 from fastloader.cli import main
+from fastloader.errors import SettingsError
 from tests.ome_arrow_tables import ome_arrow_value, random_image, write_images
 
 
@@ -48,6 +49,8 @@ def test_json_is_all_there_is_on_standard_output(source, tmp_path, capsys):
         (["SOURCE", "SOURCE"], "exists already"),
         (["SOURCE", "out.parquet", "--option", "level"], "expected NAME=VALUE"),
         (["SOURCE", "out.parquet", "--option", "nosuch=3"], "has no option nosuch"),
+        (["SOURCE", "out.parquet", "--option", "level=x"], "level=x: expected a whole number"),
+        (["SOURCE", "out.parquet", "--option", "join_files=x"], "expected true or false"),
         (["SOURCE", "out.parquet", "--image-column", "n"], "is no OME-Arrow image"),
         (["SOURCE", "out.parquet", "--rows-per-group", "0"], "expected 1 or more"),
     ],
@@ -66,6 +69,36 @@ def test_an_error_is_one_line_and_exit_code_1(
 
     assert run("convert", *arguments, "--json") == 1
     assert message in json.loads(capsys.readouterr().out)["message"]
+
+
+def test_options_of_the_source_have_the_type_that_it_asks_for(tmp_path, monkeypatch):
+    given = []
+
+    def keep(*_arguments, source_options, **_others):
+        given.append(source_options)
+        raise SettingsError("seen")
+
+    monkeypatch.setattr("fastloader.writing.convert", keep)
+    texts = (
+        "pixel_size=0.65",
+        "level=-1",
+        "join_files=False",
+        "table=7",
+        "version=7",
+        "pattern=7",
+    )
+    options = [f"--option={text}" for text in texts]
+
+    assert run("convert", "images", tmp_path / "out.parquet", *options) == 1
+
+    expected = {
+        "pixel_size": 0.65,
+        "level": -1,
+        "join_files": False,
+        "table": "7",
+        "version": 7,
+    }
+    assert given == [{**expected, "pattern": "7"}]
 
 
 @pytest.mark.parametrize("arguments", [[], ["nosuch"], ["convert", "one"], ["convert", "--x"]])

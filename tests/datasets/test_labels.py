@@ -73,3 +73,21 @@ def test_classes_give_the_strings_back(column):
 def test_what_is_no_label_is_an_error_that_names_it(column, mapping, error, message):
     with pytest.raises(error, match=message):
         Labels.of(column, "here", mapping)
+
+
+@pytest.mark.parametrize(
+    ("column", "mapping", "dtype"),
+    [
+        ([], None, torch.int64),
+        ([], ["a", "b"], torch.int64),
+        (np.zeros(0, np.uint8), None, torch.int64),
+        (np.zeros(0, np.float32), None, torch.float32),
+        (np.zeros(0, np.bool_), None, torch.bool),
+    ],
+    ids=["text", "text in an order", "integers", "floats", "booleans"],
+)
+def test_no_rows_have_labels_of_the_type_that_rows_would_have(column, mapping, dtype):
+    labels = Labels.of(column, "here", mapping)
+
+    assert labels.values.shape == (0,)
+    assert labels.values.dtype == dtype

@@ -377,9 +377,134 @@ def test_a_source_that_is_broken_in_the_middle_leaves_nothing(tmp_path):
     assert [file.name for file in tmp_path.iterdir()] == ["source.parquet"]
 
 
+def test_tensors_with_a_gradient_are_written(tmp_path):
+    images = torch.arange(12.0).reshape(2, 2, 3).requires_grad_()
+
+    written = write_images(images, tmp_path / "out.parquet")
+
+    assert_same(list(images.detach().numpy()[:, None, None, None]), images_in(written.path))
+
+
+@pytest.mark.parametrize(
+    ("column", "expected"),
+    [
+        (pa.array([5, None, 7]), [5, None, 7]),
+        (pa.chunked_array([["a"], ["b", None]]), ["a", "b", None]),
+        (torch.tensor([5, 6, 7], dtype=torch.int8), [5, 6, 7]),
+        (torch.eye(3), torch.eye(3).tolist()),
+        (np.eye(3), np.eye(3).tolist()),
+        ([torch.tensor(5), torch.tensor(6), torch.tensor(7)], [5, 6, 7]),
+    ],
+    ids=["arrow", "chunked", "tensor", "rows of a tensor", "rows of an array", "tensors"],
+)
+def test_columns_may_be_of_arrow_or_torch(tmp_path, column, expected):
+    written = write_images(
+        np.zeros((3, 2, 2)),
+        tmp_path / "out.parquet",
+        columns={"label": column},
+        rows_per_group=2,
+    )
+
+    assert read_table(written.path)["label"].to_pylist() == expected
+
+
+def test_columns_of_pandas_go_by_their_order_not_by_their_index(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(
+        {"well": ["a", "b", None], "kind": pandas.Categorical(["x", "y", "x"])}, index=[7, 0, 2]
+    )
+
+    written = write_images(np.zeros((3, 2, 2)), tmp_path / "out.parquet", columns=frame)
+
+    table = read_table(written.path)
+    assert table["well"].to_pylist() == ["a", "b", None]
+    assert table["kind"].to_pylist() == ["x", "y", "x"]
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.timestamp("ns"), pa.timestamp("ns", "UTC"), pa.duration("ns")]
+)
+def test_times_keep_their_nanoseconds(tmp_path, kind):
+    pytest.importorskip("pandas")
+    values = [ome_arrow_value(random_image((1, 1, 1, 3, 2), seed=seed)) for seed in range(3)]
+    times = pa.array([1, None, 2_001], kind)
+    source = write(tmp_path / "source.parquet", values, time=times)
+
+    written = convert(source, tmp_path / "out.parquet", rows_per_group=1)
+
+    assert read_table(written.path)["time"].combine_chunks().equals(times)
+
+
+@every_format
+def test_a_table_without_rows_keeps_its_columns(tmp_path, ending):
+    skip_without_extra(ending)
+    source = write(tmp_path / "source.parquet", [], number=pa.array([], pa.int16()))
+
+    written = convert(source, tmp_path / f"out.{ending}")
+
+    empty = OMEArrowDataset(written.path, label_column="number")
+    assert len(empty) == 0
+    assert empty.labels.dtype == torch.int64
+
+
+def test_a_url_is_no_destination(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    with pytest.raises(
+        SettingsError, match=r"s3://\*\*\*@b/x.parquet is a URL: expected a path"
+    ):
+        write_images(np.zeros((1, 3, 3)), "s3://key:secret@b/x.parquet")
+
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize(
     ("images", "options", "error", "message"),
     [
+        (None, {}, SettingsError, "images= of type NoneType: expected an array"),
+        (
+            [np.zeros((3, 3)), None],
+            {},
+            ShapeError,
+            "Sample 1: Expected images with 2 to 5 axes",
+        ),
+        ([{"img": np.zeros((3, 3))}], {}, ShapeError, "Sample 0 has no 'image', but 'img'"),
+        (
+            [{"image": np.zeros((3, 3)), "a": 1}, {"image": np.zeros((3, 3))}],
+            {},
+            SettingsError,
+            "Sample 1 has nothing beside its image, but the first one has 'a'",
+        ),
+        (
+            [(np.zeros((3, 3)), 1), (np.zeros((3, 3)), 1, 2)],
+            {"rows_per_group": 1},
+            SettingsError,
+            "Sample 1 has 'label_0', 'label_1' beside its image, but the first one has 'label'",
+        ),
+        (
+            torch.zeros(2, 3, 3, dtype=torch.bfloat16),
+            {},
+            ShapeError,
+            "Sample 0: expected an image of a type that NumPy has, but got torch.bfloat16",
+        ),
+        (np.zeros((2, 3, 3)), {"axes": 3}, SettingsError, "each letter of 'TCZYX'"),
+        (np.zeros((2, 3, 3)), {"channel_names": "a"}, SettingsError, "a list of texts"),
+        (np.zeros((2, 3, 3)), {"channel_names": [1]}, SettingsError, "a list of texts"),
+        (np.zeros((2, 3, 3)), {"columns": [1, 2]}, SettingsError, "columns= of type list"),
+        (np.zeros((2, 3, 3)), {"columns": {1: [1, 2]}}, SettingsError, "expected names"),
+        (
+            np.zeros((2, 3, 3)),
+            {"columns": {"a": 1}},
+            SettingsError,
+            "'a'. of type int: expected",
+        ),
+        (
+            np.zeros((2, 3, 3)),
+            {"columns": {"a": {}}},
+            SettingsError,
+            "'a'. of type dict: expected",
+        ),
+        (np.zeros((2, 3, 3)), {"rows_per_group": 2.5}, SettingsError, "a whole number"),
         (np.zeros((2, 3)), {}, ShapeError, "2 to 5 axes"),
         (np.zeros((2, 3, 3), complex), {}, ShapeError, "but got complex128"),
         (np.zeros((2, 3, 3)), {"axes": "CYX"}, ShapeError, r"has the shape \(3, 3\)"),

@@ -2,6 +2,8 @@
 
 import argparse
 import time
+from collections.abc import Callable
+from typing import Any
 
 from fastloader.cli._report import Report
 from fastloader.errors import SettingsError
@@ -14,6 +16,17 @@ DESCRIPTION = (
     "DESTINATION tells the format: .parquet, .lance, .duckdb, .vortex or .arrow. Pixels "
     "keep their type and every bit."
 )
+
+_TRUTHS = {"true": True, "false": False}
+_KINDS: dict[str, tuple[str, Callable[[str], Any]]] = {
+    "join_files": ("true or false", lambda text: _TRUTHS[text.lower()]),
+    "level": ("a whole number", int),
+    "num_cores": ("a whole number", int),
+    "pixel_size": ("a number", float),
+    "series": ("a whole number", int),
+    "version": ("a number or a name", lambda text: int(text) if text.isdecimal() else text),
+}
+"""Options of formats that are no text, what they are, and how to make them of one."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -59,7 +72,7 @@ def run(arguments: argparse.Namespace) -> Report:
         name, sign, value = option.partition("=")
         if not sign:
             raise SettingsError(f"--option {option}: expected NAME=VALUE.")
-        options[name] = int(value) if value.isdecimal() else value
+        options[name] = _value(name, value)
     single = len(arguments.source) == 1
     start = time.perf_counter()
     written = convert(
@@ -85,3 +98,16 @@ def run(arguments: argparse.Namespace) -> Report:
             "seconds": round(seconds, 3),
         },
     )
+
+
+def _value(name: str, text: str) -> Any:
+    """Return the value of an option of a source's format, in the type that it has.
+
+    Raises:
+        SettingsError: If it is of another type.
+    """
+    expected, convert_text = _KINDS.get(name, ("text", str))
+    try:
+        return convert_text(text)
+    except (KeyError, ValueError):
+        raise SettingsError(f"--option {name}={text}: expected {expected}.") from None

@@ -53,7 +53,8 @@ class Labels:
                 f"that has an image. Leave such rows out with filter=, or give null a number "
                 f"with label_mapping=."
             )
-        if all(isinstance(value, str) for value in column):
+        # An array has numbers, also where there are no rows.
+        if isinstance(column, list) and all(isinstance(value, str) for value in column):
             return cls._mapped(column, where, sorted(set(column)))
         return cls(_numbers(column, where), None)
 
@@ -72,7 +73,9 @@ class Labels:
                 f"{where}: label_mapping has no number for {unknown!r} of sample "
                 f"{values.index(unknown)}; it has {list(mapping)[:10]}."
             ) from None
-        return cls(_numbers(numbers, where), classes)
+        if classes is not None:  # whole numbers, also where there are no rows
+            return cls(torch.tensor(numbers, dtype=torch.int64), classes)
+        return cls(_numbers(numbers, where), None)
 
     def sample(self, index: int) -> Any:
         """Return one label, of a type that collates to the type of `batch`."""

@@ -11,6 +11,7 @@ from fastloader.sources._protocol import ColumnValues
 __all__ = ["arrow_type_of", "channel_names", "column_values"]
 
 _MAX_INT64 = 2**63 - 1
+_TIMES = {pa.timestamp("us").id, pa.duration("us").id}
 
 
 def column_values(column: pa.ChunkedArray) -> ColumnValues:
@@ -41,9 +42,16 @@ def arrow_type_of(values: ColumnValues) -> pa.DataType:
     if isinstance(values, np.ndarray) and not values.dtype.hasobject:
         return pa.array(values[:0]).type
     kind = pa.infer_type(values)
+    if kind.id in _TIMES and any(map(_nanoseconds, values)):
+        return pa.timestamp("ns", kind.tz) if pa.types.is_timestamp(kind) else pa.duration("ns")
     # Arrow never guesses an unsigned type: it has numbers in int64 or not at all.
     is_too_small = kind == pa.int64() and _largest(values) > _MAX_INT64
     return pa.uint64() if is_too_small else kind
+
+
+def _nanoseconds(value: Any) -> int:
+    """Return what a time of pandas has beyond microseconds, which Arrow would cut off."""
+    return getattr(value, "nanosecond", 0) or getattr(value, "nanoseconds", 0)
 
 
 def _largest(values: ColumnValues) -> int:

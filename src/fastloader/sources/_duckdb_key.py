@@ -80,4 +80,6 @@ def find_key(file: DuckDBFile, table: str) -> RowKey | None:
     keys = file.sql(f"select {column} from {name} order by rowid").to_arrow_table().column(0)
     if not pa.types.is_integer(keys.type):
         return None
+    if not len(keys):
+        return None
     return RowKey(column, np.concatenate([np.from_dlpack(part) for part in keys.chunks]))

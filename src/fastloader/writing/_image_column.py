@@ -11,7 +11,7 @@ import pyarrow as pa
 from fastloader.errors import ShapeError
 from fastloader.sources import PIXEL_TYPES, ImageDescription, ome_arrow_type
 
-__all__ = ["VERSION", "Image", "image_column"]
+__all__ = ["VERSION", "Image", "check_pixels", "image_column"]
 
 Image: TypeAlias = npt.NDArray[Any]
 """Pixels with axes T, C, Z, Y, X."""
@@ -40,8 +40,11 @@ def image_column(
     kind = ome_arrow_type(encoding="bytes")
     is_there = np.array([image is not None for image in images], np.bool_)
     filled = [np.zeros((1, 1, 1, 1, 1), np.uint8) if one is None else one for one in images]
-    for image, description in zip(filled, descriptions, strict=True):
-        _check(image, description)
+    for row, (image, description) in enumerate(
+        zip(filled, descriptions, strict=True), first_row
+    ):
+        check_pixels(image)
+        _check_channels(image, description, row)
     shapes = np.array([image.shape for image in filled], np.int64).reshape(-1, 5)
     length = len(images)
     named = [
@@ -66,17 +69,25 @@ def _column_of(records: Iterable[Any], names: Iterable[str]) -> dict[str, list[A
     return {name: [getattr(record, name) for record in records] for name in names}
 
 
-def _check(image: Image, description: ImageDescription) -> None:
+def check_pixels(image: Image) -> None:
+    """Check that an image can be written.
+
+    Raises:
+        ShapeError: If it has other axes, no pixels, or pixels of another type.
+    """
     if image.ndim != 5 or not image.size or image.dtype.name not in PIXEL_TYPES:
         raise ShapeError(
             f"Expected an image with axes T, C, Z, Y, X, each of size 1 or more, and one of the "
             f"types {', '.join(PIXEL_TYPES)}, but got {image.dtype.name} of shape "
             f"{image.shape}."
         )
+
+
+def _check_channels(image: Image, description: ImageDescription, row: int) -> None:
     names = [channel.name for channel in description.channels]
     if len(names) not in {0, image.shape[1]}:
         raise ShapeError(
-            f"An image of {image.shape[1]} channels cannot have the channel names {names}: "
+            f"Image {row}, of {image.shape[1]} channels, cannot have the channel names {names}: "
             f"expected one each, or none."
         )
 

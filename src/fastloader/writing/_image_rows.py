@@ -7,6 +7,7 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 import torch
 
 from fastloader.errors import SettingsError, ShapeError
@@ -17,9 +18,10 @@ from fastloader.sources import (
     ColumnValues,
     ImageDescription,
     ImageSource,
+    column_values,
 )
 from fastloader.streams._nexts import nexts
-from fastloader.writing._image_column import Image
+from fastloader.writing._image_column import Image, check_pixels
 
 __all__ = ["ImageRows", "RowBlock", "SampleRows", "SourceRows", "default_axes"]
 
@@ -139,10 +141,10 @@ class SampleRows:
 
     def __init__(
         self,
-        samples: Iterable[Any],
-        axes: str | None,
-        channel_names: Sequence[str] | None,
-        columns: Mapping[str, ColumnValues],
+        samples: Any,
+        axes: Any,
+        channel_names: Any,
+        columns: Any,
     ) -> None:
         """Take what to write.
 
@@ -154,32 +156,45 @@ class SampleRows:
             columns: Values beside the images, one each.
 
         Raises:
-            SettingsError: If `axes` are no axes, or a column is too short.
+            SettingsError: If `samples` are none, `axes` are no axes, `channel_names` no names, or
+                a column is none or of another length.
+            ShapeError: If the first sample is no image.
         """
+        if not isinstance(samples, Iterable) and not hasattr(samples, "__getitem__"):
+            raise SettingsError(
+                f"images= of type {type(samples).__name__}: expected an array, or a list, "
+                f"generator or dataset of images."
+            )
         if axes is not None and (
-            not axes or len(set(axes)) != len(axes) or not set(axes) <= set(STORED_AXES)
+            not isinstance(axes, str)
+            or not axes
+            or len(set(axes)) != len(axes)
+            or not set(axes) <= set(STORED_AXES)
         ):
             raise SettingsError(
                 f"axes={axes!r}: expected each letter of 'TCZYX' at most once, as in 'CYX'."
             )
         self._samples = samples
-        self._axes = axes
+        self._axes: str | None = axes
         self._description = ImageDescription(
             image_type="image",
             channels=tuple(
                 ChannelDescription(id=str(number), name=name)
-                for number, name in enumerate(channel_names or ())
+                for number, name in enumerate(_names(channel_names))
             ),
         )
-        self.columns = columns
+        self.columns = {name: _column(name, columns[name]) for name in _keys(columns)}
         """Columns beside the images, but those that come with samples."""
         self._num_rows = len(samples) if isinstance(samples, Sized) else None
-        for name, values in columns.items():
+        for name, values in self.columns.items():
             if self._num_rows is not None and len(values) != self._num_rows:
                 raise SettingsError(
                     f"columns[{name!r}] has {len(values)} values for {self._num_rows} images."
                 )
         self._iterator = nexts(iter(_iterate(samples, self._num_rows)))
+        self._num_seen = 0
+        self._labels: tuple[str, ...] = ()
+        """What samples have beside the image: of all of them, as of the first."""
         self._first = [self._parts(sample) for sample in islice(self._iterator, 1)]
 
     @property
@@ -211,26 +226,100 @@ class SampleRows:
                 name: values[start : start + len(samples)]
                 for name, values in self.columns.items()
             }
-            for name in samples[0][1]:
+            for name in self._labels:
                 columns[name] = [beside[name] for _, beside in samples]
             images = [image for image, _ in samples]
             yield RowBlock(images, [self._description] * len(images), columns)
             start += len(samples)
 
     def _parts(self, sample: Any) -> tuple[Image, dict[str, Any]]:
-        """Return the image of a sample and what is beside it."""
+        """Return the image of a sample and what is beside it.
+
+        Raises:
+            ShapeError: If it has no image, or one that cannot be written.
+            SettingsError: If other things are beside it than beside the first.
+        """
+        number = self._num_seen
         beside: dict[str, Any] = {}
         if isinstance(sample, Mapping):
             beside = dict(sample)
-            sample = beside.pop("image", None)
+            if "image" not in beside:
+                raise ShapeError(
+                    f"Sample {number} has no 'image', but {', '.join(map(repr, beside))}."
+                )
+            sample = beside.pop("image")
         elif isinstance(sample, tuple | list):
             sample, *labels = sample
             names = (
                 ["label"] if len(labels) == 1 else [f"label_{i}" for i in range(len(labels))]
             )
             beside = dict(zip(names, labels, strict=True))
-        image = _as_stored(np.asarray(sample), self._axes)
+        if not number:
+            self._labels = tuple(beside)
+        elif set(beside) != set(self._labels):
+            raise SettingsError(
+                f"Sample {number} has {_listed(beside)} beside its image, but the first one has "
+                f"{_listed(self._labels)}: expected the same of each; None stands for a missing value."
+            )
+        try:
+            image = _as_stored(_as_array(sample), self._axes)
+            check_pixels(image)
+        except ShapeError as error:
+            raise ShapeError(f"Sample {number}: {error}") from error
+        self._num_seen += 1
         return image, {name: _plain(value) for name, value in beside.items()}
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(map(repr, names)) or "nothing"
+
+
+def _as_array(image: Any) -> npt.NDArray[Any]:
+    """Return an image as an array, also of a tensor on a device or with a gradient.
+
+    Raises:
+        ShapeError: If NumPy does not have its type.
+    """
+    try:
+        if isinstance(image, torch.Tensor):
+            return image.numpy(force=True)
+        return np.asarray(image)
+    except (TypeError, ValueError) as error:
+        kind = getattr(image, "dtype", type(image).__name__)
+        raise ShapeError(
+            f"expected an image of a type that NumPy has, but got {kind} ({error})."
+        ) from error
+
+
+def _names(channel_names: Any) -> list[str]:
+    """Return names of channels as a list.
+
+    Raises:
+        SettingsError: If they are none.
+    """
+    if channel_names is None:
+        return []
+    names = list(channel_names) if isinstance(channel_names, Iterable) else [None]
+    if isinstance(channel_names, str) or not all(isinstance(name, str) for name in names):
+        raise SettingsError(
+            f"channel_names={channel_names!r}: expected a list of texts, one for each channel."
+        )
+    return [str(name) for name in names]
+
+
+def _keys(columns: Any) -> list[str]:
+    """Return the names of columns.
+
+    Raises:
+        SettingsError: If it is no mapping of names, also no table of pandas.
+    """
+    names = list(columns.keys()) if hasattr(columns, "keys") else [None]
+    if not all(isinstance(name, str) for name in names):
+        raise SettingsError(
+            f"columns= of type {type(columns).__name__}: expected names with the values of each, as a "
+            f"dict or a table of pandas."
+        )
+    return [str(name) for name in names]
 
 
 def default_axes(num_axes: int) -> str:
@@ -271,6 +360,32 @@ def _as_stored(image: npt.NDArray[Any], axes: str | None) -> Image:
         if axis not in axes:
             image = np.expand_dims(image, place)
     return image.astype(image.dtype.newbyteorder("="), copy=False)
+
+
+def _column(name: str, values: Any) -> ColumnValues:
+    """Return a column as sources give it, of a list, an array, or a column of Arrow or pandas.
+
+    Raises:
+        SettingsError: If it is none of them.
+    """
+    if isinstance(values, np.ndarray | torch.Tensor):
+        array = _as_array(values)
+        return array if array.ndim == 1 else array.tolist()
+    if isinstance(values, list | tuple | range | str):
+        return [one.tolist() if isinstance(one, torch.Tensor) else one for one in values]
+    expected = (
+        f"columns[{name!r}] of type {type(values).__name__}: expected a list, an array, or a column of "
+        f"pyarrow or pandas, with a value for each image"
+    )
+    if isinstance(values, Mapping):
+        raise SettingsError(f"{expected}.")
+    try:
+        column = pa.array(values)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise SettingsError(f"{expected} ({error}).") from error
+    return column_values(
+        column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column])
+    )
 
 
 def _plain(value: Any) -> Any:

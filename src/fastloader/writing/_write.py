@@ -11,7 +11,9 @@ import pyarrow as pa
 
 from fastloader._atomic import replacing
 from fastloader._progress_bar import Progress, ProgressBar, progress_bar
+from fastloader._secrets import hide_secrets
 from fastloader.errors import DestinationError, FastLoaderError, SettingsError
+from fastloader.sampling._epoch_sampler import whole_number
 from fastloader.sources import (
     ClosableSource,
     ColumnValues,
@@ -19,6 +21,7 @@ from fastloader.sources import (
     arrow_type_of,
     open_source,
 )
+from fastloader.sources._paths import is_url
 from fastloader.writing._image_column import VERSION, image_column
 from fastloader.writing._image_rows import ImageRows, RowBlock, SampleRows, SourceRows
 from fastloader.writing._table_formats import choose_format
@@ -138,7 +141,8 @@ def write_images(
         axes: Axes of an image, any order of a part of ``"TCZYX"``. When left out, ``"YX"``,
             ``"CYX"``, ``"CZYX"`` or ``"TCZYX"`` by their number.
         channel_names: Names of the channels of all images.
-        columns: Further columns, a value for each image.
+        columns: Further columns, a value for each image: lists, arrays, tensors, or columns of
+            pyarrow or pandas; also a table of pandas.
         format: What to write; by the ending of `destination` when left out.
         compression: ``"auto"`` is zstd in Parquet and Arrow files, and none in Lance tables, which are
             read in half of the time so, and DuckDB files, of which a row would else take 2048 to be
@@ -162,7 +166,7 @@ def write_images(
         >>> write_images(images, "zeros.parquet", columns={"plate": ["a"] * 10}).num_images
         10
     """
-    rows = SampleRows(images, axes, channel_names, columns or {})
+    rows = SampleRows(images, axes, channel_names, {} if columns is None else columns)
     return _write(rows, destination, format, compression, rows_per_group, overwrite, progress)
 
 
@@ -175,9 +179,14 @@ def _write(
     overwrite: bool,
     progress: Progress,
 ) -> WrittenTable:
+    if is_url(os.fspath(destination)):
+        raise SettingsError(
+            f"{hide_secrets(os.fspath(destination))} is a URL: expected a path on a local disk, from which "
+            f"the table can be copied when it is complete."
+        )
     target = Path(destination)
     chosen = choose_format(target, format_name, compression)
-    if rows_per_group is not None and rows_per_group < 1:
+    if rows_per_group is not None and whole_number("rows_per_group", rows_per_group) < 1:
         raise SettingsError(f"rows_per_group={rows_per_group}: expected 1 or more.")
     _check_no_other_folder(target)
     codec = chosen.is_compressed_by[0] if compression == "auto" else compression
@@ -210,7 +219,10 @@ class _Stream:
         self._types = {name: _type_of(name, values) for name, values in rows.columns.items()}
         self.num_images = 0
         first = next(self._blocks, None)
-        start = first or RowBlock([], [])
+        # Columns are there also where there are no rows.
+        start = first or RowBlock(
+            [], [], {name: part[:0] for name, part in rows.columns.items()}
+        )
         self._pending = [start] if first else []
         batch = self._batch(start)
         self._types |= {field.name: field.type for field in batch.schema}
