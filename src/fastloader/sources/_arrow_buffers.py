@@ -39,8 +39,8 @@ _NUMBER_TYPES: dict[pa.DataType, np.dtype[Any]] = {
     pa.float32(): np.dtype(np.float32),
     pa.float64(): np.dtype(np.float64),
 }
-_FEW_TEXTS = 16
-"""As of one image: as objects they are compared in a fifth of the time."""
+_FEW_TEXTS = 256
+"""Compared as objects in less than half the time, those of one image in a fifth."""
 _TEXTS = {pa.string(), pa.large_string(), pa.string_view()}
 _MOST_INLINE_BYTES = 12
 """Of a binary view."""
@@ -223,20 +223,26 @@ def integer_values(array: pa.Array) -> Integers:
 
 def text_codes(array: pa.Array) -> tuple[Integers, list[str]]:
     """Return which of few distinct texts each value is, -1 for null, and those texts."""
-    if len(array) <= _FEW_TEXTS and array.type in _TEXTS:
-        texts = array.to_pylist()
-        names = [text for text in dict.fromkeys(texts) if text is not None]
-        places = {None: -1} | {text: code for code, text in enumerate(names)}
-        return np.array([places[text] for text in texts], np.int64), names
     if not pa.types.is_dictionary(array.type):
         if array.null_count == len(array):
             return np.full(len(array), -1, np.int64), []
+        if len(array) <= _FEW_TEXTS and array.type in _TEXTS:
+            return _codes_of_few(array)
         array = array.dictionary_encode()
     indices = array.indices
     codes = integer_values(indices)
     if indices.null_count:
         codes = np.where(valid_mask(indices), codes, -1)
     return codes, [str(text) for text in array.dictionary]
+
+
+def _codes_of_few(array: pa.Array) -> tuple[Integers, list[str]]:
+    texts = array.to_pylist()
+    names = [text for text in dict.fromkeys(texts) if text is not None]
+    if len(names) == 1 and not array.null_count:
+        return np.zeros(len(texts), np.int64), names
+    places = {None: -1} | {text: code for code, text in enumerate(names)}
+    return np.array([places[text] for text in texts], np.int64), names
 
 
 def release_memory() -> None:

@@ -103,7 +103,10 @@ class IpcFile:
         return numbers
 
     def rows_of(self, numbers: Sequence[int]) -> Integers:
-        """Return the row numbers of record batches that follow on each other, or of some."""
+        """Return the row numbers of some record batches, ascending, at least one."""
+        first, last = numbers[0], numbers[-1]
+        if last - first + 1 == len(numbers):
+            return np.arange(self.starts[first], self.starts[last + 1])
         return np.concatenate([np.arange(*self.starts[one : one + 2]) for one in numbers])
 
     def find_buffers(

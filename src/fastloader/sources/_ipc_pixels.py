@@ -175,6 +175,5 @@ def find_pixel_leaf(
         dtype = numpy_dtype(of_field.value_type)
     if dtype is None or dtype.kind == "b":  # truth values are bits
         return None
-    return PixelLeaf(
-        fields[0].name, dtype, max(at for at, one in enumerate(paths) if one == path)
-    )
+    last = len(paths) - 1 - paths[::-1].index(path)
+    return PixelLeaf(fields[0].name, dtype, last)

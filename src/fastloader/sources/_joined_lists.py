@@ -6,8 +6,9 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from fastloader.sources._arrow_buffers import has_structs, nulls_of_nothing, valid_mask
+from fastloader.sources._arrow_buffers import has_structs, nulls_of_nothing
 
 __all__ = ["join_fields", "join_lists", "num_items"]
 
@@ -57,7 +58,7 @@ def join_lists(
         elif name not in without:
             field.validate(full=True)
             fields[name] = _one(field)
-    mask = pa.array(~_valid(structs)) if together.null_count else None
+    mask = pc.is_null(together).combine_chunks() if together.null_count else None
     values = pa.StructArray.from_arrays(list(fields.values()), list(fields), mask=mask)
     joined = _joined(arrays, _parts(arrays, list(map(len, structs))), values)
     joined.validate(full=True)
@@ -99,10 +100,10 @@ def _joined(arrays: Sequence[pa.Array], parts: Sequence[Part], values: pa.Array)
     num_nulls = sum(array.null_count for array in arrays)
     mask = None
     if num_nulls:
-        valid = _valid(arrays)
-        if int((~valid).sum()) != num_nulls:
+        valid = pc.is_valid(pa.chunked_array(arrays)).combine_chunks()
+        if valid.false_count != num_nulls:
             raise ValueError(f"{num_nulls} lists are said to be null, but others are")
-        mask = pa.py_buffer(np.packbits(valid, bitorder="little"))
+        mask = valid.buffers()[1]
     return pa.Array.from_buffers(
         pa.large_list_view(values.type),  # there may be others between two of them
         len(sizes),
@@ -145,10 +146,6 @@ def _parts(arrays: Sequence[pa.Array], lengths: Sequence[int] | None = None) -> 
     elif lengths is None:
         lengths = [max(0, int(edges[-1])) for edges in within]
     return list(zip(within, lengths, strict=True))
-
-
-def _valid(arrays: Sequence[pa.Array]) -> npt.NDArray[np.bool_]:
-    return np.concatenate([valid_mask(array) for array in arrays])
 
 
 def _one(array: pa.ChunkedArray) -> pa.Array:
