@@ -339,3 +339,34 @@ def test_any_sampler_can_have_epochs_of_another_length():
 def test_lengths_that_cannot_be_are_refused(dataset, options, message):
     with pytest.raises(SettingsError, match=message):
         FastLoader(dataset, **options)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"shuffle": True},
+        {"shuffle": False, "drop_last": True},
+        {"shuffle": False, "num_replicas": 2},
+        {"shuffle": False, "rank": 1},
+    ],
+    ids=["training", "cut", "even", "other rank"],
+)
+def test_nothing_is_said_of_shares_of_torchs_where_nothing_is_counted_twice(options):
+    sampler = TorchDistributedSampler(range(10), **{"num_replicas": 4, "rank": 0, **options})
+
+    FastLoader(range(10), sampler=sampler)
+
+
+@pytest.mark.parametrize("in_batches", [False, True])
+def test_a_share_of_torchs_that_gives_samples_twice_in_an_evaluation_brings_a_warning(
+    in_batches,
+):
+    sampler = TorchDistributedSampler(range(10), num_replicas=4, rank=0, shuffle=False)
+    option = "batch_sampler" if in_batches else "sampler"
+
+    with pytest.warns(
+        UserWarning, match=r"gives 2 of 10 samples twice.*4 ranks.*distributed=True"
+    ):
+        FastLoader(
+            range(10), **{option: BatchSampler(sampler, 2, False) if in_batches else sampler}
+        )

@@ -2,6 +2,7 @@
 
 import logging
 import sys
+import warnings
 from collections.abc import Iterable
 from numbers import Integral
 from typing import Any, Literal, NamedTuple, TypeAlias
@@ -80,6 +81,7 @@ def resolve_order(given: GivenOrder) -> GivenOrder:
             batch_sampler=_made("batch_sampler", given.batch_sampler, given.dataset),
         )
         _check_lists(given.batch_sampler)
+        _warn_of_repeats(given.batch_sampler if given.sampler is None else given.sampler)
     if _is_shuffled_by_loader(given):
         _check_not_empty(given.dataset)
     ranks = _ranks_to_share(given) if given.distributed else None
@@ -121,6 +123,24 @@ def _check_lists(batch_sampler: Any) -> None:
             f"batch_sampler should give a list of indices for each batch, but gives "
             f"{batch_sampler[0]!r} first: give single indices as sampler, with batch_size."
         )
+
+
+def _warn_of_repeats(sampler: Any) -> None:
+    """Warn of a sampler of torch's that goes through the data in order and gives some samples twice."""
+    for within in samplers_within(sampler):
+        is_torchs = isinstance(within, torch.utils.data.DistributedSampler)
+        if not is_torchs or isinstance(within, DistributedSampler) or within.shuffle:
+            continue
+        num_samples = len(within.dataset)
+        if within.rank == 0 and within.total_size > num_samples:  # one of the ranks is enough
+            warnings.warn(
+                f"{type(within).__name__} with shuffle=False gives {within.total_size - num_samples} of "
+                f"{num_samples} samples twice, so that each of {within.num_replicas} ranks has equally "
+                "many: an evaluation counts them twice. To give each once leave the sampler out and "
+                "set distributed=True, or take fastloader.sampling.DistributedSampler with "
+                "uneven='keep'.",
+                stacklevel=2,
+            )
 
 
 def _is_shuffled_by_loader(given: GivenOrder) -> bool:
