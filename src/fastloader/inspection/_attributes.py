@@ -82,7 +82,13 @@ def _parts(path: str, value: Any) -> Iterator[tuple[str, Any]]:
         yield f"{path}.__self__", value.__self__
         yield f"{path}.__func__", value.__func__
     elif isinstance(value, BuiltinMethodType):
-        yield f"{path}.__self__", value.__self__  # of a function its module, which is closed
+        if not isinstance(
+            value.__self__, type
+        ):  # in C, which holds nothing that is not everybody's
+            yield (
+                f"{path}.__self__",
+                value.__self__,
+            )  # of a function its module, which is closed
     elif not isinstance(value, type):
         yield from _attributes(path, value)
 
