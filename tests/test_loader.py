@@ -348,6 +348,7 @@ def test_the_class_can_be_subscripted():
         ({"sampler": [1], "shuffle": True}, SettingsError, "mutually exclusive"),
         ({"batch_size": None, "drop_last": True}, SettingsError, "batch_size=None"),
         ({"batch_size": 0}, SettingsError, "batch_size should be a positive integer"),
+        ({"batch_size": "4"}, SettingsError, "batch_size should be a positive integer.*'4'"),
         ({"drop_last": None}, SettingsError, "drop_last should be a boolean"),
         ({"no_such_option": 1}, TypeError, "^FastLoader.*'no_such_option'.$"),
         ({"batchsize": 4}, TypeError, "^FastLoader.*'batchsize'. Did you mean 'batch_size'"),

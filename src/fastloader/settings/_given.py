@@ -92,7 +92,15 @@ def as_epoch(epoch: Any) -> int:
 
 
 def as_size(value: Any) -> Any:
-    """Return a whole number of NumPy as an int; torch says what is wrong with anything else."""
+    """Return a whole number of NumPy as an int; torch says what is wrong with anything but text.
+
+    Raises:
+        SettingsError: If it is text, which looks like a number in torch's words.
+    """
+    if isinstance(value, str):
+        raise SettingsError(
+            f"batch_size should be a positive integer value, but got batch_size={value!r}."
+        )
     return int(value) if isinstance(value, np.integer) else value
 
 
