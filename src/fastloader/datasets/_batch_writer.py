@@ -1,6 +1,6 @@
 """Writes pixels to where they stay in a batch, converted on their way."""
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -9,6 +9,9 @@ import torch
 from fastloader.sources import WritePixels
 
 __all__ = ["batch_writer"]
+
+Pixels: TypeAlias = npt.NDArray[Any]
+"""Named, since functions in functions look their types up each time they are made."""
 
 _FLOATS = {torch.float32, torch.float64}
 """Types to which NumPy converts as torch does."""
@@ -33,7 +36,7 @@ def batch_writer(
     if pixels.dtype != stored and out.dtype not in _FLOATS:
         return None
 
-    def write(offset_bytes: int, array: npt.NDArray[Any]) -> None:
+    def write(offset_bytes: int, array: Pixels) -> None:
         start = offset_bytes // stored.itemsize
         target = pixels[start : start + array.size]
         np.copyto(target, array.reshape(-1), casting="unsafe")

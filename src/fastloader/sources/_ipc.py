@@ -11,8 +11,8 @@ import pyarrow as pa
 from fastloader.sources._arrow_buffers import has_structs
 from fastloader.sources._interleaved import RGB
 from fastloader.sources._ipc_apart import IpcApart
-from fastloader.sources._ipc_pixels import ApartBatch, PixelLeaf
-from fastloader.sources._joined_lists import join_fields, join_lists
+from fastloader.sources._ipc_pixels import ApartBatch, PixelLeaf, join_batches
+from fastloader.sources._joined_lists import join_fields
 from fastloader.sources._location import PathLike, StorageOptions
 from fastloader.sources._ome_arrow_layout import PIXELS
 from fastloader.sources._pixels_apart import ApartPixels, PieceRows, ReadPixels
@@ -123,7 +123,7 @@ class IpcTable(IpcApart):
         held_bytes = 0
         for number, apart in self._read_apart(column, name, leaf, rows):
             if held and (apart is None or held_bytes + apart.num_bytes > joined_bytes):
-                yield self._joined(name, held, read)
+                yield self._joined(held, read)
                 held, held_bytes = [], 0
             if apart is not None:
                 held_bytes += apart.num_bytes
@@ -133,7 +133,7 @@ class IpcTable(IpcApart):
             lists = join_fields(self.read_batches([number], column, is_kept)[name], ())
             yield self.rows_of([number]), (pa.StructArray.from_arrays([lists], [name]), None)
         if held:
-            yield self._joined(name, held, read)
+            yield self._joined(held, read)
 
     def _read_apart(
         self, column: str, name: str, leaf: PixelLeaf | None, rows: Integers | None
@@ -158,23 +158,19 @@ class IpcTable(IpcApart):
                 yield number, self.read_view(number, column, name, leaf)
 
     def _joined(
-        self, name: str, batches: Sequence[tuple[int, ApartBatch]], read: ReadPixels | None
+        self, batches: Sequence[tuple[int, ApartBatch]], read: ReadPixels | None
     ) -> tuple[Integers, PieceRows]:
         parts = [batch for _, batch in batches]
-        if len(parts) == 1:
-            lists = parts[0].pieces
-        else:
-            of_all = pa.chunked_array([one.lists for one in parts])
-            lists = join_lists(of_all, apart=parts[0].of_pixels)
+        is_one = len(parts) == 1
         pixels = ApartPixels(
             [one.num_items for one in parts],
             [one.load for one in parts],
             read,
             [one.load_part for one in parts],
             [one.fill for one in parts],
-            parts[0].known if len(parts) == 1 else None,
+            parts[0].known if is_one else None,
         )
-        column = pa.StructArray.from_arrays([lists], [name])
+        column = parts[0].column if is_one else join_batches(parts)
         return self.rows_of([number for number, _ in batches]), (column, pixels)
 
     def _groups(self, numbers: Sequence[int], num_rows: int) -> Iterator[list[int]]:

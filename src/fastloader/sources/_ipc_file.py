@@ -99,7 +99,8 @@ class IpcFile:
         """
         if rows is None:
             return range(len(self._headers))
-        numbers: list[int] = np.unique(np.searchsorted(self.starts, rows, "right") - 1).tolist()
+        found = self.starts.searchsorted(rows, "right") - 1
+        numbers: list[int] = (found if len(found) == 1 else np.unique(found)).tolist()
         return numbers
 
     def rows_of(self, numbers: Sequence[int]) -> Integers:

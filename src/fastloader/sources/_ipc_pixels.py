@@ -17,7 +17,7 @@ from fastloader.sources._lz4_frame import Lz4Frame
 from fastloader.sources._ome_arrow_layout import PIXELS
 from fastloader.sources._pixels_apart import Fill, LoadPart, LoadPixels
 
-__all__ = ["ApartBatch", "PixelLeaf", "find_pixel_leaf"]
+__all__ = ["ApartBatch", "PixelLeaf", "find_pixel_leaf", "join_batches"]
 
 Items: TypeAlias = npt.NDArray[np.generic]
 """Named, since functions in functions look their types up each time they are made."""
@@ -32,6 +32,8 @@ class ApartBatch:
 
     lists: pa.Array
     """Lists of structs as they were read, not checked."""
+    name: str
+    """What they are: ``"chunks"`` or ``"planes"``."""
     of_pixels: str
     """Field of the structs: lists or bytes, whose items need not be there."""
     num_items: int
@@ -48,15 +50,28 @@ class ApartBatch:
     """Where pixels of its images are, as far as that was asked for."""
 
     @cached_property
-    def pieces(self) -> pa.Array:
-        """Lists of structs, with lists of nothing in place of pixels; checked."""
-        return join_lists(pa.chunked_array([self.lists]), apart=self.of_pixels)
+    def column(self) -> pa.StructArray:
+        """The same, checked, with lists of nothing in place of pixels, as `join_batches` has them."""
+        return join_batches([self])
+
+
+def join_batches(batches: "Sequence[ApartBatch]") -> pa.StructArray:
+    """Return the chunks or planes of record batches as the only field of their images.
+
+    Args:
+        batches: At least one, of the same kind.
+    """
+    first = batches[0]
+    lists = pa.chunked_array([one.lists for one in batches])
+    return pa.StructArray.from_arrays([join_lists(lists, apart=first.of_pixels)], [first.name])
 
 
 @dataclass(frozen=True, slots=True)
 class PixelLeaf:
     """Where the pixels of chunks or planes are among the buffers of a record batch."""
 
+    name: str
+    """What they are: ``"chunks"`` or ``"planes"``."""
     field: str
     """Field of the structs."""
     dtype: np.dtype[np.generic]
@@ -145,7 +160,7 @@ class PixelLeaf:
     ) -> ApartBatch:
         count = num_items(pixels)
         num_bytes = count * self.dtype.itemsize
-        return ApartBatch(lists, self.field, count, num_bytes, load, load_part, fill)
+        return ApartBatch(lists, self.name, self.field, count, num_bytes, load, load_part, fill)
 
 
 def find_pixel_leaf(
@@ -176,4 +191,4 @@ def find_pixel_leaf(
     if dtype is None or dtype.kind == "b":  # truth values are bits
         return None
     last = len(paths) - 1 - paths[::-1].index(path)
-    return PixelLeaf(fields[0].name, dtype, last)
+    return PixelLeaf(name, fields[0].name, dtype, last)

@@ -90,8 +90,6 @@ class PixelWriter:
         if not len(images):
             return 0
         offsets = self._offsets[at[images]]
-        if apart is not None and self._write_known(column, row_numbers, images, offsets, apart):
-            return len(images)
         batch = self._batch(column, row_numbers, images, apart)
         batch.offsets[images] = offsets
         try:
@@ -123,21 +121,28 @@ class PixelWriter:
             for code in sorted(set(codes[is_here].tolist())):
                 yield name, self._table.dtypes[code], images[is_here & (codes == code)]
 
-    def _write_known(
+    def write_known(
         self,
         column: pa.StructArray,
         row_numbers: Integers,
-        images: Integers,
-        offsets: Integers,
+        is_wanted: npt.NDArray[np.bool_],
         apart: ApartPixels,
-    ) -> bool:
-        """Write images of a record batch that is kept, which were checked with their neighbours.
+    ) -> int:
+        """Write images of a record batch that is kept, which are checked with their neighbours.
+
+        Args:
+            column: As of `write`; chunks or planes.
+            row_numbers: Row number of each of its values, ascending.
+            is_wanted: Which of them to write, all of them rows to write.
+            apart: Its pixels.
 
         Returns:
-            False if nothing was written, as some have to be looked at.
+            How many images were written: all, or 0 if some have to be looked at by `write`.
         """
+        images = is_wanted.nonzero()[0]
         if apart.known is None or len(images) > BLOCK_ROWS:
-            return False
+            return 0
+        offsets = self._offsets[self._rows.searchsorted(row_numbers[images])]
         found: list[tuple[ImageRuns, int]] = []
         for image in images.tolist():
             number, row = divmod(image, BLOCK_ROWS)
@@ -147,13 +152,13 @@ class PixelWriter:
                 apart.known.put(key, self._find_runs(column[block], row_numbers[block], apart))
             runs = apart.known[key]
             if runs is None or not runs.has(row):
-                return False
+                return 0
             found.append((runs, row))
         for runs, row in found:
             runs.need(row, apart)
         for (runs, row), offset in zip(found, offsets.tolist(), strict=True):
             runs.write(row, apart, self._write, offset)
-        return True
+        return len(images)
 
     def _find_runs(
         self, column: pa.StructArray, row_numbers: Integers, apart: ApartPixels

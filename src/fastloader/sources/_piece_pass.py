@@ -47,11 +47,15 @@ class PiecePass:
         """Write those images of a batch that are wanted and have such pieces."""
         column, apart = batch
         is_wanted = is_among(row_numbers, self._left)
-        if not self._is_last:
-            has_none = is_wanted & ~has_pieces(column, self._name)
-            self._without.append(row_numbers[has_none])
-            is_wanted &= ~has_none
-        num_written = self._writer.write(column, row_numbers, is_wanted, apart)
+        num_written = 0
+        if apart is not None:
+            num_written = self._writer.write_known(column, row_numbers, is_wanted, apart)
+        if not num_written:
+            if not self._is_last:
+                has_none = is_wanted & ~has_pieces(column, self._name)
+                self._without.append(row_numbers[has_none])
+                is_wanted &= ~has_none
+            num_written = self._writer.write(column, row_numbers, is_wanted, apart)
         if apart is not None:
             apart.close()
         if self._on_rows is not None and num_written:
