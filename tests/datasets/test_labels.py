@@ -24,6 +24,7 @@ KINDS = {
     "numbers in an order": (np.array([30, 10]), [10, 20, 30], [2, 0], (10, 20, 30)),
     "mapped strings": (["no", "yes"], {"yes": 1.0, "no": 0.0}, [0.0, 1.0], None),
     "mapped dates": (DAYS, {DAYS[0]: 5, DAYS[1]: 6}, [5, 6], None),
+    "mapped NaN": (np.array([1.0, np.nan]), {1.0: 3, float("nan"): 4}, [3, 4], None),
     "mapped nulls": (["a", None], {"a": 1, None: -1}, [1, -1], None),
 }
 
@@ -68,6 +69,9 @@ def test_classes_give_the_strings_back(column):
         (["a", "c"], ["a", "b"], SettingsError, "no number for 'c' of sample 1"),
         ([[1], [2]], ["a"], SettingsError, r"no number for \[1\] of sample 0"),
         (["a"], {"a": "b"}, SourceError, "but got 'b'"),
+        (["a"], ["b", "a", "b"], SettingsError, "has 'b' in places 0 and 2"),
+        (["a"], {"b", "a"}, SettingsError, "a list of the labels in the order"),
+        (["a"], 3, SettingsError, "label_mapping=3: expected the number of each label"),
     ],
 )
 def test_what_is_no_label_is_an_error_that_names_it(column, mapping, error, message):

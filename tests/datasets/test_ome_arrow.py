@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import psutil
+import pyarrow as pa
 import pytest
 import torch
 from hypothesis import given, settings
@@ -245,6 +246,21 @@ def test_metadata_has_the_other_columns(path):
         ({"on_null": ["skip"]}, SettingsError, "on_null=.*: expected 'error'"),
         ({"cache": ["disk"]}, SettingsError, "cache=.*: expected 'auto'"),
         ({"preload": []}, SettingsError, "preload=.*: expected True"),
+        ({"preload": np.ones(2)}, SettingsError, "preload=.*: expected True"),
+        ({"channels": [True, False]}, SettingsError, "but got True"),
+        ({"channels": np.array([True, False])}, SettingsError, "expected numbers .* or names"),
+        (
+            {"channels": torch.tensor([True, False])},
+            SettingsError,
+            "expected numbers .* or names",
+        ),
+        ({"channels": [1.0]}, SettingsError, "but got 1.0"),
+        ({"max_cache_bytes": float("nan")}, SettingsError, "expected a number of bytes"),
+        ({"max_cache_bytes": float("inf")}, SettingsError, "None for what is free"),
+        ({"max_cache_bytes": -1}, SettingsError, "expected a number of bytes, 0 or more"),
+        ({"max_cache_bytes": True}, SettingsError, "expected a number of bytes"),
+        ({"cache": "disk", "cache_dir": 3}, SettingsError, "cache_dir=3: expected the path"),
+        ({"storage_options": 3}, SettingsError, "storage_options=3: expected a dict"),
     ],
     ids=lambda value: str(value) if isinstance(value, dict) else "",
 )
@@ -319,6 +335,30 @@ def test_zeros_need_one_size(ragged):
 def test_a_batch_of_nothing_is_refused(path, preload):
     with pytest.raises(ShapeError, match="at least one sample"):
         OMEArrowDataset(path, preload=preload).get_batch([])
+
+
+@pytest.mark.parametrize("mask", [torch.ones(7, dtype=torch.bool), np.ones(7, np.bool_)])
+def test_a_mask_is_not_taken_for_positions(path, mask):
+    with pytest.raises(TypeError, match=r"numpy.flatnonzero\(mask\)"):
+        OMEArrowDataset(path).get_batch(mask)
+
+
+@pytest.mark.parametrize("preload", [1, np.True_])
+def test_whatever_says_yes_decodes_all_images_at_once(path, preload):
+    assert OMEArrowDataset(path, preload=preload).num_cached == len(IMAGES)
+
+
+def test_a_column_that_python_has_no_values_for_is_named(tmp_path):
+    times = pa.array([2**40, 0], pa.timestamp("s"))  # in the year 36,812
+    path = write_images(tmp_path / "a.parquet", values_of(IMAGES[:2]), seen=times, n=[1, 2])
+
+    dataset = OMEArrowDataset(path, label_column="n")
+    with pytest.raises(
+        SourceError, match=r"a\.parquet, column 'seen', of timestamp.* cannot hold"
+    ):
+        dataset.metadata["seen"]
+    with pytest.raises(SourceError, match="column 'seen'"):
+        OMEArrowDataset(path, label_column="seen")
 
 
 def test_images_of_several_sizes_are_samples_but_no_batch(ragged):

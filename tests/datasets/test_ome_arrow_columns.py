@@ -248,6 +248,17 @@ def test_rows_without_partner_get_nulls(path, plate):
         OMEArrowDataset(path, label_column="drug", join=plate, join_on="well")
 
 
+@pytest.mark.parametrize("keys", [[1, 2], [2, 7]], ids=["a range", "others"])
+def test_a_key_may_be_the_index_of_a_table_of_pandas(path, keys):
+    pandas = pytest.importorskip("pandas")
+    table = pandas.DataFrame({"batch": ["x", "y"]}, pandas.Index(keys, name="site"))
+
+    dataset = OMEArrowDataset(path, join=table, join_on="site")
+
+    known = dict(zip(keys, ["x", "y"], strict=True))
+    assert dataset.metadata["batch"] == [known.get(site) for site in SITES]
+
+
 def test_several_keys_may_have_other_names(path):
     table = pa.table({
         "Well": ["A1", "A1", "B2"],
@@ -286,6 +297,7 @@ def test_several_keys_may_have_other_names(path):
             "both have columns 'dose'",
         ),
         ({"join": 42, "join_on": "well"}, "join= of type int is no table"),
+        ({"join": pa.table({"well": ["A1"]}), "join_on": 3}, "join_on=3: expected the name"),
         (
             {"join": pa.table({"well": [["A1"]]}), "join_on": "well"},
             r"key column 'well' has \['A1'\]: expected .* single values",

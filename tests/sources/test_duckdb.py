@@ -187,3 +187,54 @@ def test_rows_are_not_fetched_by_a_key(tmp_path, monkeypatch, key, settings, key
 
     assert_same([images[1], images[17]], found)
     assert not any('"id" in' in query for query in queries)
+
+
+@pytest.fixture
+def two_schemas(tmp_path):
+    """Write a file with tables of the same name in two schemas, one with a key, and a view."""
+    values = [ome_arrow_value(random_image((1, 1, 1, 3, 4), "uint16", 7))] * 2
+    path = write(tmp_path, "duckdb", values, id=range(2))
+    with pytest.importorskip("duckdb").connect(str(path)) as connection:
+        connection.execute("""create schema "plate 'a'" """)
+        connection.execute("""create table "plate 'a'".images as from images where id = 1""")
+        connection.execute("""alter table "plate 'a'".images add primary key (id)""")
+        connection.execute("""create view "plate 'a'".both as from main.images""")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("table", "ids"),
+    [
+        ("images", [0, 1]),
+        ("main.images", [0, 1]),
+        ("plate 'a'.images", [1]),
+        ("plate 'a'.both", [0, 1]),
+        ("both", [0, 1]),
+    ],
+)
+def test_tables_are_found_in_each_schema(two_schemas, table, ids):
+    source = open_source(two_schemas, table=table)
+
+    assert source.read_column("id").tolist() == ids
+    expected = [random_image((1, 1, 1, 3, 4), "uint16", 7)] * len(ids)
+    assert_same(expected, read_images(source))
+    assert_same(expected[:1], read_images(source, [0])[:1])
+
+
+def test_tables_of_other_schemas_are_listed_with_these(two_schemas):
+    with pytest.raises(SourceError, match=r"\"plate 'a'\.both\", \"plate 'a'\.images\""):
+        open_source(two_schemas)
+
+
+def test_a_query_may_end_in_a_comment(two_schemas):
+    source = open_source(two_schemas, query="from images where id = 1 -- the second")
+
+    assert source.read_column("id").tolist() == [1]
+
+
+def test_a_table_with_a_key_and_no_rows_is_read(tmp_path):
+    path, _ = write_keyed(tmp_path, "id")
+    with pytest.importorskip("duckdb").connect(str(path)) as connection:
+        connection.execute("delete from keyed")
+
+    assert read_images(open_source(path), []) == []

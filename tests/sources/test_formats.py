@@ -709,6 +709,20 @@ def test_a_column_of_any_name_is_read(tmp_path, kind, name):
     assert source.read_column(f"{name} label").tolist() == list(range(7))
 
 
+@every_format
+@pytest.mark.parametrize("name", ["a:b", "~a", "a b%20#"])
+def test_a_file_of_any_name_is_read_from_where_the_process_is(
+    tmp_path, monkeypatch, kind, name
+):
+    if os.name == "nt" and ":" in name:
+        pytest.skip("Windows has no such names")
+    values, images = mixed_values()
+    path = write(tmp_path, kind, values)
+    monkeypatch.chdir(path.rename(tmp_path / f"{name}.{kind}").parent)
+
+    assert_same(images, read_images(open_source(f"{name}.{kind}")))
+
+
 COUNT_FAULTS_BY_LANCE = """
 import resource, sys
 import numpy as np

@@ -81,6 +81,30 @@ def test_an_option_that_a_format_does_not_have_is_refused(tmp_path):
     assert open_source(path, nosuch=None).num_rows == 1
 
 
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("a.zarr", {"level": "1"}),
+        ("a.zarr", {"level": 1.0}),
+        ("a.zarr", {"level": True}),
+        ("a.zarr", {"pixel_size": "0.65"}),
+        ("a.tif", {"series": "0"}),
+        ("a.tif", {"pattern": 7}),
+        ("a.tif", {"join_files": "false"}),
+        ("a.tif", {"num_cores": 1.5}),
+        ("a.duckdb", {"table": 7}),
+        ("a.duckdb", {"query": b"from images"}),
+        ("a.lance", {"version": 1.5}),
+        ("a.parquet", {"storage_options": [("anon", True)]}),
+    ],
+)
+def test_an_option_of_a_wrong_type_is_refused_before_anything_is_read(name, options):
+    (option,) = options
+
+    with pytest.raises(SettingsError, match=f"{option}=.*: expected "):
+        open_source(name, **options)
+
+
 def test_every_format_has_its_own_endings():
     endings = [ending for one in FORMATS.values() for ending in one.suffixes]
 

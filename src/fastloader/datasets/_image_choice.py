@@ -151,7 +151,7 @@ def choose_channels(
         if unknown:
             raise SettingsError(f"{source.where} has channels {known}, but not {unknown}.")
         wanted = [known.index(channel) for channel in wanted]
-    numbers = [operator.index(channel) for channel in wanted]
+    numbers = [_number(channel, channels) for channel in wanted]
     if len(set(numbers)) != len(numbers) or not numbers:
         raise SettingsError(f"channels={channels!r}: expected one or more, each once.")
     if min(numbers) < 0 or max(numbers) >= fewest:
@@ -160,3 +160,17 @@ def choose_channels(
             f"0 to {fewest - 1}."
         )
     return numbers
+
+
+def _number(channel: Any, channels: Any) -> int:
+    """Return a channel as a number.
+
+    Raises:
+        SettingsError: If it is none, also of a mask, in which True would be channel 1.
+    """
+    is_truth = getattr(channel, "dtype", type(channel)) in {bool, np.bool_, torch.bool}
+    if is_truth or not hasattr(channel, "__index__"):
+        raise SettingsError(
+            f"channels={channels!r}: expected numbers from 0 on, or names, but got {channel!r}."
+        )
+    return operator.index(channel)

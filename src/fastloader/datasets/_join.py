@@ -87,6 +87,8 @@ def _as_table(table: Any) -> pa.Table:
     Raises:
         SettingsError: If it is none.
     """
+    if any(name is not None for name in getattr(getattr(table, "index", None), "names", ())):
+        table = table.reset_index()  # of pandas, where keys are often the index
     try:
         return table if isinstance(table, pa.Table) else pa.table(table)
     except (pa.ArrowException, TypeError, ValueError) as error:
@@ -99,6 +101,8 @@ def _as_table(table: Any) -> pa.Table:
 def _pairs(keys: JoinKeys) -> dict[str, str]:
     if isinstance(keys, str):
         return {keys: keys}
+    if not isinstance(keys, Iterable):
+        raise SettingsError(f"join_on={keys!r}: expected the name of a key column, or several.")
     return dict(keys) if isinstance(keys, Mapping) else {key: key for key in keys}
 
 

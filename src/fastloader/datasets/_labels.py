@@ -1,6 +1,7 @@
 """Labels of samples from a column: numbers as they are, anything else as classes or by a mapping."""
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -62,9 +63,12 @@ class Labels:
     def _mapped(cls, column: ColumnValues, where: str, mapping: LabelMapping) -> "Labels":
         classes = None
         if not isinstance(mapping, Mapping):
-            classes = tuple(mapping)
+            classes = _in_order(mapping, where)
             mapping = {value: number for number, value in enumerate(classes)}
         values = column.tolist() if isinstance(column, np.ndarray) else column
+        nan = next(filter(_is_nan, mapping), None)
+        if nan is not None:  # of several NaN none is equal to another, nor to itself
+            values = [nan if _is_nan(value) else value for value in values]
         try:
             numbers = [mapping[value] for value in values]
         except (KeyError, TypeError):
@@ -86,6 +90,32 @@ class Labels:
         """Return labels, shape ``(len(positions),)`` or ``(len(positions), K)``."""
         out = empty_batch((len(positions), *self.values.shape[1:]), self.values.dtype)
         return gather_rows(self.values, positions, out)
+
+
+def _in_order(mapping: Any, where: str) -> tuple[Any, ...]:
+    """Return labels in the order of their numbers.
+
+    Raises:
+        SettingsError: If it is no order of different values, as that of a set is not.
+    """
+    if not isinstance(mapping, Iterable) or isinstance(mapping, str | bytes | set | frozenset):
+        raise SettingsError(
+            f"{where}: label_mapping={mapping!r:.100}: expected the number of each label as a dict, "
+            f"or a list of the labels in the order of their numbers."
+        )
+    labels = mapping.tolist() if isinstance(mapping, np.ndarray) else list(mapping)
+    places: dict[Any, int] = {}
+    for number, label in enumerate(labels):
+        if places.setdefault(label, number) != number:
+            raise SettingsError(
+                f"{where}: label_mapping has {label!r} in places {places[label]} and {number}: expected "
+                f"each label once."
+            )
+    return tuple(labels)
+
+
+def _is_nan(value: Any) -> bool:
+    return isinstance(value, float) and math.isnan(value)
 
 
 def _is_in(value: Any, mapping: Mapping[Any, Any]) -> bool:

@@ -1,5 +1,6 @@
 """Microscopy images in an OME-Arrow column, as tensors."""
 
+import math
 import operator
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -169,10 +170,10 @@ class OMEArrowDataset(Dataset[Any]):
         self._stored_dtypes = table.dtypes
         self._images = ImageStore(source, table, rows, numbers, options)
         self._axes = choose_axes(axes, self._images.shapes, where)
-        if preload is True:
-            self._images.load(progress)
-        elif preload:
+        if preload == "background":
             self._images.load_behind()
+        elif preload:
+            self._images.load(progress)
         else:
             self._images.open()
 
@@ -197,6 +198,7 @@ class OMEArrowDataset(Dataset[Any]):
 
         Raises:
             ShapeError: If the images are of different shapes, or there are none.
+            TypeError: If positions are no whole numbers, but a mask, say.
         """
         return self.batch_around(self._gather_transformed(self._positions(indices)), indices)
 
@@ -298,6 +300,11 @@ class OMEArrowDataset(Dataset[Any]):
         return position
 
     def _positions(self, indices: Sequence[int]) -> npt.NDArray[np.int64]:
+        if getattr(indices, "dtype", None) in {torch.bool, np.dtype(np.bool_)}:
+            raise TypeError(
+                "A mask was given in place of positions: expected whole numbers, as "
+                "numpy.flatnonzero(mask) gives them."
+            )
         if not len(indices):
             raise ShapeError("A batch has at least one sample, but no index was given.")
         positions = as_positions(indices, len(self))
@@ -329,6 +336,10 @@ class OMEArrowDataset(Dataset[Any]):
         return torch.stack(samples, out=empty_batch((len(samples), *first.shape), first.dtype))
 
 
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float | np.number) and not isinstance(value, bool)
+
+
 def _choose_store(
     cache: CacheKind,
     preload: bool | Literal["background"],
@@ -344,15 +355,21 @@ def _choose_store(
         raise SettingsError(
             f"cache={cache!r}: expected 'auto', 'shared', 'disk', 'device' or 'none'."
         )
-    if preload not in (True, False, "background"):
+    is_truth = isinstance(preload, int | np.bool_) and preload in (False, True)
+    if not is_truth and not (isinstance(preload, str) and preload == "background"):
         raise SettingsError(f"preload={preload!r}: expected True, False or 'background'.")
-    if max_bytes is not None and not isinstance(max_bytes, int | float | np.number):
-        raise SettingsError(f"max_cache_bytes={max_bytes!r}: expected a number of bytes.")
+    if max_bytes is not None and not (_is_number(max_bytes) and 0 <= max_bytes < math.inf):
+        raise SettingsError(
+            f"max_cache_bytes={max_bytes!r}: expected a number of bytes, 0 or more, or None for what is "
+            f"free."
+        )
     if cache in {"none", "device"} and preload == "background":
         raise SettingsError(
             f"preload='background' fills a cache, but cache={cache!r} keeps nothing here: "
             f"choose 'shared' or 'disk', or leave preload out."
         )
+    if folder is not None and not isinstance(folder, str | os.PathLike):
+        raise SettingsError(f"cache_dir={folder!r}: expected the path of a folder.")
     if folder is not None and cache != "disk":
         raise SettingsError(f"cache_dir={os.fspath(folder)!r} is for cache='disk'.")
     chosen: Literal["shared", "disk", "none"] = "shared" if preload else "none"

@@ -65,7 +65,10 @@ class SampleColumns(OwnFingerprint):
         if join is not None and join_on is not None:
             table = join_columns(source, join, join_on, storage_options)
             self._joined_table = table
-            self._joined = {name: column_values(table[name]) for name in table.column_names}
+            self._joined = {
+                name: column_values(table[name], f"The joined table, column {name!r}")
+                for name in table.column_names
+            }
 
     def own_fingerprint(self) -> None:
         """Return nothing: columns stay, whatever was read of them and their source so far."""

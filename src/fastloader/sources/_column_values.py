@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from fastloader.errors import SourceError
 from fastloader.sources._arrow_buffers import list_bounds, number_values, numpy_dtype
 from fastloader.sources._protocol import ColumnValues
 
@@ -14,16 +15,27 @@ _MAX_INT64 = 2**63 - 1
 _TIMES = {pa.timestamp("us").id, pa.duration("us").id}
 
 
-def column_values(column: pa.ChunkedArray) -> ColumnValues:
+def column_values(column: pa.ChunkedArray, where: str = "A column") -> ColumnValues:
     """Return a column as an array if it has numbers and no nulls, else as a list.
 
     Args:
         column: Of any type; a dictionary gives its values.
+        where: File and column, for the error message.
+
+    Raises:
+        SourceError: If Python has no such value: of times those before the year 1 or after 9999,
+            of a zone that is not known, or, without pandas, between two microseconds.
     """
     is_dictionary = pa.types.is_dictionary(column.type)
     dtype = numpy_dtype(column.type.value_type if is_dictionary else column.type)
     if dtype is None or column.null_count:
-        values: list[Any] = column.to_pylist()
+        try:
+            values: list[Any] = column.to_pylist()
+        except (KeyError, OverflowError, ValueError) as error:
+            raise SourceError(
+                f"{where}, of {column.type}, has a value that Python cannot hold ({error}): leave the "
+                f"column out, or store it as text or a number."
+            ) from error
         return values
     if is_dictionary:
         column = column.cast(column.type.value_type)

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from fastloader.errors import SettingsError, SourceError
 from fastloader.sources._arrow_buffers import has_structs
-from fastloader.sources._duckdb_file import DuckDBFile, quoted_name, quoted_text
+from fastloader.sources._duckdb_file import DuckDBFile, TableName, quoted_name, quoted_text
 from fastloader.sources._duckdb_key import ROW_COLUMN, RowKey, find_key
 from fastloader.sources._interleaved import RGB
 from fastloader.sources._kept_blocks import KeptBlocks
@@ -54,7 +54,8 @@ class DuckDBTable:
 
         Args:
             path: A DuckDB file.
-            table: Name of a table or view; may be left out if only one table has images.
+            table: Name of a table or view, of one outside of DuckDB's schema ``main`` also as
+                ``"schema.table"``; may be left out if only one table has images.
             query: A select statement instead, which must give the same rows in the same order
                 each time; single rows are found by running it.
 
@@ -79,7 +80,7 @@ class DuckDBTable:
     @property
     def path(self) -> str:
         """File and table, as error messages name them."""
-        part = "the query" if self._table is None else f"table {self._table!r}"
+        part = "the query" if self._table is None else f"table {self._table.shown!r}"
         return f"{self._file.path}, {part}"
 
     @property
@@ -90,7 +91,7 @@ class DuckDBTable:
     @property
     def fingerprint(self) -> str:
         """Hash of the file's header, size and time of change, and what is read of it."""
-        text = repr((self._file.fingerprint, self._table, self._query))
+        text = repr((self._file.fingerprint, self._table and self._table.shown, self._query))
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
     @cached_property
@@ -179,7 +180,7 @@ class DuckDBTable:
         places = {_place_within(kind, path) for path in paths}
         segments = self._file.rows(
             f"select stats, has_updates, regexp_extract(column_path, '.[0-9]+, (.*).', 1) as place "
-            f"from pragma_storage_info({quoted_text(self._table)}) where "
+            f"from pragma_storage_info({quoted_text(self._table.in_sql)}) where "
             f"column_name = {quoted_text(column)} and place in ({', '.join(map(quoted_text, places))})"
         )
         if {place for _, _, place in segments} != places:
@@ -309,7 +310,8 @@ class DuckDBTable:
 
     @property
     def _from(self) -> str:
-        return f"({self._query})" if self._table is None else quoted_name(self._table)
+        # A query may end in a comment, which ends with its line.
+        return f"({self._query}\n)" if self._table is None else self._table.in_sql
 
     @cached_property
     def _row_ids(self) -> Integers:
@@ -330,29 +332,27 @@ class DuckDBTable:
         )
         return schema
 
-    def _find_table(self, wanted: str | None) -> tuple[str, bool, bool]:
+    def _find_table(self, wanted: str | None) -> tuple[TableName, bool, bool]:
         """Return the table to read, whether its rows have numbers, and whether it has a key.
 
         Raises:
             SourceError: If it is missing, or none was named and not exactly one has images.
         """
         with self.reading():
-            known = self._file.rows(
-                "select table_name, true as has_rowid, has_primary_key from duckdb_tables() where "
-                "not internal union all select view_name, false, false from duckdb_views() where "
-                "not internal order by table_name, has_rowid desc"
-            )
+            known = self._file.find_tables()
             candidates = [
                 one
                 for one in known
-                if wanted == one[0]
-                or (wanted is None and find_image_columns(self._schema_of(quoted_name(one[0]))))
+                if wanted in {one[0].shown, one[0].name, f"{one[0].schema}.{one[0].name}"}
+                or (wanted is None and find_image_columns(self._schema_of(one[0].in_sql)))
             ]
+            # That of the schema that is used where none is named, before all of the same name.
+            candidates = [one for one in candidates if one[0].shown == wanted] or candidates
         if len(candidates) != 1:
             asked = "tables with images" if wanted is None else f"tables of the name {wanted!r}"
             raise SourceError(
                 f"{self._file.path} has {len(candidates)} {asked} (its tables and views are "
-                f"{listed([name for name, *_ in known])}): expected one, or table= to say which, or query=."
+                f"{listed([name.shown for name, *_ in known])}): expected one, or table= to say which, or query=."
             )
         table, has_row_ids, has_key = candidates[0]
         return table, has_row_ids, has_key

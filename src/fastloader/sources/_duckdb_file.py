@@ -4,6 +4,7 @@ import contextlib
 import gc
 import os
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from fastloader.sources._file_errors import check_unchanged, naming
 from fastloader.sources._location import Location, PathLike
 from fastloader.sources._opened_here import OpenedHere
 
-__all__ = ["DuckDBFile", "quoted_name", "quoted_text"]
+__all__ = ["DuckDBFile", "TableName", "quoted_name", "quoted_text"]
 
 _HEADER_BYTES = 3 * 4096  # which blocks are in use, and a number that grows with each change
 
@@ -86,6 +87,18 @@ class DuckDBFile:
         rows: list[tuple[Any, ...]] = self.sql(query).fetchall()
         return rows
 
+    def find_tables(self) -> list[tuple["TableName", bool, bool]]:
+        """Return the tables and views, by name: whether rows have numbers, and whether there is a key."""
+        found = self.rows(
+            "select schema_name, table_name, true as has_rowid, has_primary_key from duckdb_tables() "
+            "where not internal union all select schema_name, view_name, false, false from "
+            "duckdb_views() where not internal order by schema_name, table_name, has_rowid desc"
+        )
+        return [
+            (TableName(schema, name), has_row_ids, has_key)
+            for schema, name, has_row_ids, has_key in found
+        ]
+
     def _open(self) -> Any:
         """Connect, in this process and thread.
 
@@ -115,7 +128,9 @@ class DuckDBFile:
         """
         duckdb = import_extra("duckdb", "duckdb", f"Reading {self.path}")
         with self.reading():
-            connection = duckdb.connect(self.path, read_only=True)
+            # DuckDB takes a tilde before a name for the home folder.
+            path = os.path.abspath(self.path)  # noqa: PTH100 - a text
+            connection = duckdb.connect(path, read_only=True)
         if _is_open_here(self.path):
             return connection
         connection.close()
@@ -124,6 +139,26 @@ class DuckDBFile:
     def _read_fingerprint(self) -> str:
         with naming(self.path, "a DuckDB file"), Path(self.path).open("rb") as file:
             return self._location.fingerprint(file.read(_HEADER_BYTES))
+
+
+@dataclass(frozen=True, slots=True)
+class TableName:
+    """Name of a table or view."""
+
+    schema: str
+    """What it is in: ``"main"``, unless somebody made another."""
+    name: str
+    """Within the schema."""
+
+    @property
+    def shown(self) -> str:
+        """As people write it."""
+        return self.name if self.schema == "main" else f"{self.schema}.{self.name}"
+
+    @property
+    def in_sql(self) -> str:
+        """As SQL has it."""
+        return f"{quoted_name(self.schema)}.{quoted_name(self.name)}"
 
 
 def quoted_name(name: str) -> str:

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from fastloader.sources._duckdb_file import DuckDBFile, quoted_name, quoted_text
+from fastloader.sources._duckdb_file import DuckDBFile, TableName, quoted_name, quoted_text
 
 __all__ = ["ROW_COLUMN", "RowKey", "find_key"]
 
@@ -53,7 +53,7 @@ class RowKey:
         return stored_bytes / num_rows * min(_VECTOR_ROWS, num_rows) > _MAX_DECODED_BYTES
 
 
-def find_key(file: DuckDBFile, table: str) -> RowKey | None:
+def find_key(file: DuckDBFile, table: TableName) -> RowKey | None:
     """Return what rows can be fetched by; None if there is nothing.
 
     Of values that DuckDB compressed by zstd, one takes those before it to be decompressed, so
@@ -63,10 +63,11 @@ def find_key(file: DuckDBFile, table: str) -> RowKey | None:
         file: Where the table is.
         table: Its name; not that of a view.
     """
-    name, text = quoted_name(table), quoted_text(table)
+    name = table.in_sql
     found = file.rows(
         f"select unnest(constraint_column_names) from duckdb_constraints() where "
-        f"table_name = {text} and constraint_type = 'PRIMARY KEY'"
+        f"schema_name = {quoted_text(table.schema)} and table_name = {quoted_text(table.name)} and "
+        f"constraint_type = 'PRIMARY KEY'"
     )
     if len(found) != 1:
         return None
@@ -74,7 +75,7 @@ def find_key(file: DuckDBFile, table: str) -> RowKey | None:
     schema = file.sql(f"from {name} limit 0").to_arrow_table().schema
     # Only of bytes: lists of numbers are never compressed by zstd, but in many segments.
     if "binary" in str(schema) and file.rows(
-        f"select 1 from pragma_storage_info({text}) where compression = 'ZSTD'"
+        f"select 1 from pragma_storage_info({quoted_text(name)}) where compression = 'ZSTD'"
     ):
         return None
     keys = file.sql(f"select {column} from {name} order by rowid").to_arrow_table().column(0)

@@ -19,6 +19,7 @@ from fastloader.sources._file_errors import check_unchanged, naming
 from fastloader.sources._interleaved import RGB
 from fastloader.sources._location import PathLike, StorageOptions
 from fastloader.sources._opened_here import OpenedHere, state_without
+from fastloader.sources._paths import is_url
 from fastloader.sources._protocol import ImageSource
 from fastloader.sources._table import NumberedBatch
 from fastloader.sources._table_source import open_table
@@ -96,7 +97,14 @@ class LanceTable:
 
     def reading(self) -> AbstractContextManager[None]:
         """Turn errors of Lance into `fastloader.errors.SourceError`, naming the table."""
-        return naming(self.path, "a Lance table", ValueError, RuntimeError, NotImplementedError)
+        return naming(
+            self.path,
+            "a Lance table",
+            ValueError,
+            RuntimeError,
+            NotImplementedError,
+            OverflowError,
+        )
 
     def read_columns(self, names: Sequence[str]) -> pa.Table:
         """Return whole columns.
@@ -181,8 +189,10 @@ class LanceTable:
             # Lance takes its memory anew for each read: of lists that was half of the time.
             keep_some_freed_memory()
         with self.reading():
+            # Of a path that is not absolute, Lance takes what stands before a colon for a scheme.
+            path = self.path if is_url(self.path) else os.path.abspath(self.path)  # noqa: PTH100 - a text
             dataset = lance.dataset(
-                self.path, version=self._version, storage_options=self._storage_options or None
+                path, version=self._version, storage_options=self._storage_options or None
             )
             if self.fingerprint:
                 check_unchanged(self.path, _fingerprint(dataset), self.fingerprint)

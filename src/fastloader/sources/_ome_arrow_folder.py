@@ -150,7 +150,9 @@ class OmeArrowFolder:
         if name not in self._column_names:
             schema = self._images_file.open().schema_arrow
             refuse_column(name, self._column_names, schema, self._images_file.path)
-        return column_values(self._read_images_column(name))
+        return column_values(
+            self._read_images_column(name), f"{self._images_file.path}, column {name!r}"
+        )
 
     def find_rows(self, condition: "pc.Expression") -> Integers:
         """Return the numbers of the images that meet a condition; see `ImageSource.find_rows`.

@@ -3,6 +3,7 @@
 import os
 import stat
 from collections.abc import Iterable, Mapping, Sequence
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -22,6 +23,21 @@ FORMATS: Mapping[str, Format] = {one.name: one for one in (*TABLE_FORMATS, *IMAG
 """All formats by name, in the order in which they are tried."""
 
 
+_OPTION_TYPES: Mapping[str, tuple[Any, str]] = {
+    "join_files": (bool, "True or False"),
+    "level": (Integral, "a whole number, 0 for the finest level"),
+    "num_cores": (Integral, "a whole number"),
+    "pattern": (str, "a text such as '*.ome.tif'"),
+    "pixel_size": (Real, "a number"),
+    "query": (str, "a select statement"),
+    "series": (Integral, "a whole number, 0 for the first image of a file"),
+    "storage_options": (Mapping, "a dict of arguments of fsspec's file system"),
+    "table": (str, "the name of a table"),
+    "version": (Integral | str, "a whole number, or the name of a tag"),
+}
+"""Of options of formats that are not checked by their values."""
+
+
 def open_source(
     path: SourcePath | Sequence[SourcePath],
     image_column: str | None = None,
@@ -39,7 +55,8 @@ def open_source(
 
     Raises:
         SourceError: If the format is not known, or the path cannot be read or is a pipe.
-        SettingsError: If the format is no name or does not have an option, or a path is none.
+        SettingsError: If the format is no name or does not have an option, an option is of a wrong
+            type, or a path is none.
         MissingExtraError: If the format needs a package that is not installed.
     """
     path = _paths(path)
@@ -54,7 +71,21 @@ def open_source(
             f"{path}: the format {chosen.name!r} has no option {', '.join(unknown)}; its "
             f"options are: {known}."
         )
+    for name, value in given.items():
+        _check_option(name, value)
     return chosen.open(path, image_column, **given)
+
+
+def _check_option(name: str, value: Any) -> None:
+    """Check the type of an option, which libraries would be asked for in other words, or not at all.
+
+    Raises:
+        SettingsError: If it is of another.
+    """
+    kind, expected = _OPTION_TYPES.get(name, (object, ""))
+    is_truth = isinstance(value, bool) and kind is not bool and kind is not object
+    if is_truth or not isinstance(value, kind):
+        raise SettingsError(f"{name}={value!r:.100}: expected {expected}.")
 
 
 def _paths(path: Any) -> SourcePath | list[SourcePath]:

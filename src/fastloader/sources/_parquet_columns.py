@@ -83,7 +83,7 @@ class ParquetColumns:
             ]
             schema = pa.schema([file.schema_arrow.field(name)])
             table = pa.concat_tables(tables) if tables else schema.empty_table()
-            return column_values(table.column(name))
+            return column_values(table.column(name), f"{self._file.path}, column {name!r}")
 
     def read_channel_names(self, image_column: str) -> list[tuple[str | None, ...]]:
         """Return the names of the channels of each image; of none for a row without image.

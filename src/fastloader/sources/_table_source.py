@@ -157,7 +157,8 @@ class TableSource:
         if name not in self._column_names:
             refuse_column(name, self._column_names, self._table.schema, self._table.path)
         with self._table.reading():
-            return column_values(self._table.read_columns([name]).column(0))
+            column = self._table.read_columns([name]).column(0)
+            return column_values(column, f"{self._table.path}, column {name!r}")
 
     def find_rows(self, condition: pc.Expression) -> Integers:
         """Return the numbers of the rows that meet a condition, ascending.
