@@ -144,6 +144,27 @@ def test_images_of_a_type_that_is_registered_are_read(tmp_path, kind, encoding):
     assert len(list(source.iterate_descriptions())) == 6
 
 
+@pytest.mark.usefixtures("registered_images")
+@pytest.mark.parametrize("kind", formats(["arrow", "feather", "lance", "parquet"]))
+def test_columns_of_a_type_that_is_registered_have_the_values_that_are_stored(tmp_path, kind):
+    if kind == "lance":
+        pytest.importorskip(kind)
+    stored = {"numbers": pa.array(range(6)), "texts": pa.array([*"abcde", None])}
+    columns = {
+        name: pa.ExtensionArray.from_storage(RegisteredImages(values.type), values)
+        for name, values in stored.items()
+    }
+    path = tmp_path / f"cells.{kind}"
+    array = image_array([ome_arrow_value(image) for image in IMAGES[:6]])
+    WRITERS[kind](pa.table({"image": array, **columns}), path)
+
+    source = open_source(path)
+
+    assert source.read_column("numbers").tolist() == list(range(6))
+    assert source.read_column("texts") == [*"abcde", None]
+    assert source.find_rows(pc.field("numbers") > 3).tolist() == [4, 5]
+
+
 @pytest.mark.parametrize("encoding", ["list", "bytes"])
 @pytest.mark.parametrize("kind", formats(kind for kind in WRITERS if kind != "lance"))
 def test_a_file_that_is_written_over_while_it_is_read_is_told(tmp_path, kind, encoding):

@@ -50,9 +50,10 @@ def test_a_pipe_is_refused_and_not_waited_for(tmp_path, name, as_given):
         open_source(as_given(tmp_path / name))
 
 
-def test_a_format_that_does_not_exist_is_refused(tmp_path):
-    with pytest.raises(SettingsError, match=r"format='png': expected one of .*parquet"):
-        open_source(tmp_path / "a.parquet", format="png")
+@pytest.mark.parametrize("name", ["png", ["parquet"]])
+def test_a_format_that_does_not_exist_is_refused(tmp_path, name):
+    with pytest.raises(SettingsError, match=r"format=.*: expected one of .*parquet"):
+        open_source(tmp_path / "a.parquet", format=name)
 
 
 def test_no_files_are_refused():

@@ -447,6 +447,17 @@ def test_a_table_without_rows_keeps_its_columns(tmp_path, ending):
     assert empty.labels.dtype == torch.int64
 
 
+@pytest.mark.parametrize("destination", [None, 3, b"out.parquet"])
+def test_what_is_no_path_is_no_destination(destination):
+    with pytest.raises(SettingsError, match="is no path of a table to write"):
+        write_images(np.zeros((1, 3, 3)), destination)
+
+
+def test_options_of_the_source_are_a_dict(tmp_path):
+    with pytest.raises(SettingsError, match="source_options=3: expected a dict"):
+        convert("images.parquet", tmp_path / "out.parquet", source_options=3)
+
+
 def test_a_url_is_no_destination(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
@@ -488,6 +499,36 @@ def test_a_url_is_no_destination(tmp_path, monkeypatch):
             "Sample 0: expected an image of a type that NumPy has, but got torch.bfloat16",
         ),
         (np.zeros((2, 3, 3)), {"axes": 3}, SettingsError, "each letter of 'TCZYX'"),
+        (
+            np.zeros((2, 3, 3)),
+            {"format": ["parquet"]},
+            SettingsError,
+            "expected a name that ends",
+        ),
+        (
+            np.zeros((2, 3, 3)),
+            {"compression": ["zstd"]},
+            SettingsError,
+            "parquet can have zstd",
+        ),
+        (
+            (np.zeros((3, 3)) for _ in range(5)),
+            {"columns": {"a": range(3)}},
+            SettingsError,
+            "'a'. has 3 values for 5 images or more",
+        ),
+        (
+            (np.zeros((3, 3)) for _ in range(5)),
+            {"columns": {"a": range(9)}, "rows_per_group": 2},
+            SettingsError,
+            "'a'. has 9 values for 5 images",
+        ),
+        (
+            [(np.zeros((3, 3)), 1)],
+            {"columns": {"label": [2]}},
+            SettingsError,
+            "Sample 0 has 'label' beside its image, and so does columns=",
+        ),
         (np.zeros((2, 3, 3)), {"channel_names": "a"}, SettingsError, "a list of texts"),
         (np.zeros((2, 3, 3)), {"channel_names": [1]}, SettingsError, "a list of texts"),
         (np.zeros((2, 3, 3)), {"columns": [1, 2]}, SettingsError, "columns= of type list"),

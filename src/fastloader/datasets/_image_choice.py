@@ -1,5 +1,6 @@
 """Which images of a source a dataset shows, with which channels and as which type."""
 
+import math
 import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -10,10 +11,13 @@ import numpy.typing as npt
 import torch
 
 from fastloader.errors import ImageDataError, SettingsError
-from fastloader.sources import ImageSource, ImageTable
+from fastloader.sources import PIXEL_TYPES, ImageSource, ImageTable
 
 __all__ = ["OnNull", "choose_channels", "choose_dtype", "resolve_nulls"]
 
+_DTYPES = {torch.bfloat16, torch.complex64, torch.complex128} | {
+    getattr(torch, name) for name in PIXEL_TYPES
+}
 Integers: TypeAlias = npt.NDArray[np.int64]
 OnNull: TypeAlias = Literal["error", "skip", "zeros"]
 
@@ -87,9 +91,15 @@ def choose_dtype(
         raise SettingsError(
             f"dtype={dtype!r}: expected one of torch, as torch.float32, or None."
         )
-    if scale is not None and not isinstance(scale, int | float | np.number):
+    if dtype is not None and dtype not in _DTYPES:
         raise SettingsError(
-            f"scale={scale!r}: expected a number, or None to leave pixels as they are."
+            f"dtype={dtype} is no type of pixels: expected torch.bool, an integer type, or a "
+            f"floating or complex one of 16 bits a number or more, or None for that of the file."
+        )
+    is_number = isinstance(scale, int | float | np.number)
+    if scale is not None and not (is_number and math.isfinite(scale)):
+        raise SettingsError(
+            f"scale={scale!r}: expected a finite number, or None to leave pixels as they are."
         )
     natives = {kind.name: getattr(torch, kind.name) for kind in table.dtypes}
     if dtype is None and len(natives) > 1:

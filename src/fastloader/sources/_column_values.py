@@ -26,8 +26,10 @@ def column_values(column: pa.ChunkedArray, where: str = "A column") -> ColumnVal
         SourceError: If Python has no such value: of times those before the year 1 or after 9999,
             of a zone that is not known, or, without pandas, between two microseconds.
     """
+    column = _plainly_stored(column)
     is_dictionary = pa.types.is_dictionary(column.type)
-    dtype = numpy_dtype(column.type.value_type if is_dictionary else column.type)
+    kind = column.type.value_type if is_dictionary else column.type
+    dtype = None if isinstance(kind, pa.BaseExtensionType) else numpy_dtype(kind)
     if dtype is None or column.null_count:
         try:
             values: list[Any] = column.to_pylist()
@@ -40,6 +42,17 @@ def column_values(column: pa.ChunkedArray, where: str = "A column") -> ColumnVal
     if is_dictionary:
         column = column.cast(column.type.value_type)
     return np.concatenate([np.zeros(0, dtype), *map(number_values, column.chunks)])
+
+
+def _plainly_stored(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return a column as it is stored, if its type is somebody's own and has the same values."""
+    kind = column.type
+    if (
+        not isinstance(kind, pa.ExtensionType)
+        or kind.__arrow_ext_scalar_class__() is not pa.ExtensionScalar
+    ):
+        return column
+    return pa.chunked_array([chunk.storage for chunk in column.chunks], kind.storage_type)
 
 
 def arrow_type_of(values: ColumnValues) -> pa.DataType:

@@ -122,8 +122,8 @@ def _refuse_pipe(path: str) -> None:
         )
 
 
-def _named(name: str) -> Format:
-    if name not in FORMATS:
+def _named(name: Any) -> Format:
+    if not isinstance(name, str) or name not in FORMATS:
         raise SettingsError(f"format={name!r}: expected one of {', '.join(FORMATS)}.")
     return FORMATS[name]
 

@@ -211,6 +211,9 @@ class SampleRows:
 
         Args:
             num_rows: Rows of each block but the last.
+
+        Raises:
+            SettingsError: If a column has another number of values than there are samples.
         """
         start = 0
         while True:
@@ -220,6 +223,7 @@ class SampleRows:
                 self._parts(sample)
                 for sample in islice(self._iterator, num_rows - len(samples))
             ]
+            self._check_lengths(start + len(samples), is_end=not samples)
             if not samples:
                 return
             columns: dict[str, ColumnValues] = {
@@ -231,6 +235,19 @@ class SampleRows:
             images = [image for image, _ in samples]
             yield RowBlock(images, [self._description] * len(images), columns)
             start += len(samples)
+
+    def _check_lengths(self, num_samples: int, *, is_end: bool) -> None:
+        """Check the lengths of columns beside samples whose number nobody knew.
+
+        Raises:
+            SettingsError: If one is too short, or, at the end, too long.
+        """
+        for name, values in self.columns.items():
+            if len(values) < num_samples or (is_end and len(values) != num_samples):
+                raise SettingsError(
+                    f"columns[{name!r}] has {len(values)} values for {num_samples} images"
+                    f"{'' if is_end else ' or more'}."
+                )
 
     def _parts(self, sample: Any) -> tuple[Image, dict[str, Any]]:
         """Return the image of a sample and what is beside it.
@@ -254,6 +271,11 @@ class SampleRows:
                 ["label"] if len(labels) == 1 else [f"label_{i}" for i in range(len(labels))]
             )
             beside = dict(zip(names, labels, strict=True))
+        if both := beside.keys() & self.columns.keys():
+            raise SettingsError(
+                f"Sample {number} has {_listed(sorted(both))} beside its image, and so does columns=: "
+                f"name one of them otherwise."
+            )
         if not number:
             self._labels = tuple(beside)
         elif set(beside) != set(self._labels):

@@ -199,14 +199,14 @@ def choose_format(path: Path, name: str | None, compression: str | None) -> Tabl
         endings = path.name.lower()
         fits = [known for known, one in TABLE_FORMATS.items() if endings.endswith(one.suffixes)]
         name = fits[0] if fits else None
-    if name is None or name not in TABLE_FORMATS:
+    if name not in (*TABLE_FORMATS,):
         endings = ", ".join(one.suffixes[0] for one in TABLE_FORMATS.values())
         raise SettingsError(
             f"{path} does not tell its format: expected a name that ends in one of {endings}, "
             f"or format= with one of {', '.join(TABLE_FORMATS)}."
         )
     chosen = TABLE_FORMATS[name]
-    if compression not in {"auto", *chosen.is_compressed_by}:
+    if compression not in ("auto", *chosen.is_compressed_by):
         raise SettingsError(
             f"compression={compression!r}: {name} can have "
             f"{', '.join(map(str, chosen.is_compressed_by))}."

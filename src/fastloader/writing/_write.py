@@ -100,6 +100,10 @@ def convert(
         >>> convert("data/nf1_cells.parquet", "cells.arrow").num_images
         336
     """
+    if source_options is not None and not isinstance(source_options, Mapping):
+        raise SettingsError(
+            f"source_options={source_options!r:.100}: expected a dict of options of the source's format."
+        )
     opened = open_source(
         source, image_column, format=source_format, **dict(source_options or {})
     )
@@ -179,6 +183,8 @@ def _write(
     overwrite: bool,
     progress: Progress,
 ) -> WrittenTable:
+    if not isinstance(destination, str | os.PathLike):
+        raise SettingsError(f"{destination!r:.100} is no path of a table to write.")
     if is_url(os.fspath(destination)):
         raise SettingsError(
             f"{hide_secrets(os.fspath(destination))} is a URL: expected a path on a local disk, from which "
