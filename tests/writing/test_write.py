@@ -496,7 +496,7 @@ def test_a_url_is_no_destination(tmp_path, monkeypatch):
             torch.zeros(2, 3, 3, dtype=torch.bfloat16),
             {},
             ShapeError,
-            "Sample 0: expected an image of a type that NumPy has, but got torch.bfloat16",
+            "Sample 0: expected values of a type that NumPy has, but got torch.bfloat16",
         ),
         (np.zeros((2, 3, 3)), {"axes": 3}, SettingsError, "each letter of 'TCZYX'"),
         (

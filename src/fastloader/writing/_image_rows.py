@@ -7,8 +7,6 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-import torch
 
 from fastloader.errors import SettingsError, ShapeError
 from fastloader.machine._machine import read_machine
@@ -18,9 +16,15 @@ from fastloader.sources import (
     ColumnValues,
     ImageDescription,
     ImageSource,
-    column_values,
 )
 from fastloader.streams._nexts import nexts
+from fastloader.writing._given_values import (
+    as_array,
+    column_names,
+    given_column,
+    given_names,
+    plain_value,
+)
 from fastloader.writing._image_column import Image, check_pixels
 
 __all__ = ["ImageRows", "RowBlock", "SampleRows", "SourceRows", "default_axes"]
@@ -180,10 +184,12 @@ class SampleRows:
             image_type="image",
             channels=tuple(
                 ChannelDescription(id=str(number), name=name)
-                for number, name in enumerate(_names(channel_names))
+                for number, name in enumerate(given_names(channel_names))
             ),
         )
-        self.columns = {name: _column(name, columns[name]) for name in _keys(columns)}
+        self.columns = {
+            name: given_column(name, columns[name]) for name in column_names(columns)
+        }
         """Columns beside the images, but those that come with samples."""
         self._num_rows = len(samples) if isinstance(samples, Sized) else None
         for name, values in self.columns.items():
@@ -284,64 +290,16 @@ class SampleRows:
                 f"{_listed(self._labels)}: expected the same of each; None stands for a missing value."
             )
         try:
-            image = _as_stored(_as_array(sample), self._axes)
+            image = _as_stored(as_array(sample), self._axes)
             check_pixels(image)
         except ShapeError as error:
             raise ShapeError(f"Sample {number}: {error}") from error
         self._num_seen += 1
-        return image, {name: _plain(value) for name, value in beside.items()}
+        return image, {name: plain_value(value) for name, value in beside.items()}
 
 
 def _listed(names: Iterable[str]) -> str:
     return ", ".join(map(repr, names)) or "nothing"
-
-
-def _as_array(image: Any) -> npt.NDArray[Any]:
-    """Return an image as an array, also of a tensor on a device or with a gradient.
-
-    Raises:
-        ShapeError: If NumPy does not have its type.
-    """
-    try:
-        if isinstance(image, torch.Tensor):
-            return image.numpy(force=True)
-        return np.asarray(image)
-    except (TypeError, ValueError) as error:
-        kind = getattr(image, "dtype", type(image).__name__)
-        raise ShapeError(
-            f"expected an image of a type that NumPy has, but got {kind} ({error})."
-        ) from error
-
-
-def _names(channel_names: Any) -> list[str]:
-    """Return names of channels as a list.
-
-    Raises:
-        SettingsError: If they are none.
-    """
-    if channel_names is None:
-        return []
-    names = list(channel_names) if isinstance(channel_names, Iterable) else [None]
-    if isinstance(channel_names, str) or not all(isinstance(name, str) for name in names):
-        raise SettingsError(
-            f"channel_names={channel_names!r}: expected a list of texts, one for each channel."
-        )
-    return [str(name) for name in names]
-
-
-def _keys(columns: Any) -> list[str]:
-    """Return the names of columns.
-
-    Raises:
-        SettingsError: If it is no mapping of names, also no table of pandas.
-    """
-    names = list(columns.keys()) if hasattr(columns, "keys") else [None]
-    if not all(isinstance(name, str) for name in names):
-        raise SettingsError(
-            f"columns= of type {type(columns).__name__}: expected names with the values of each, as a "
-            f"dict or a table of pandas."
-        )
-    return [str(name) for name in names]
 
 
 def default_axes(num_axes: int) -> str:
@@ -382,36 +340,3 @@ def _as_stored(image: npt.NDArray[Any], axes: str | None) -> Image:
         if axis not in axes:
             image = np.expand_dims(image, place)
     return image.astype(image.dtype.newbyteorder("="), copy=False)
-
-
-def _column(name: str, values: Any) -> ColumnValues:
-    """Return a column as sources give it, of a list, an array, or a column of Arrow or pandas.
-
-    Raises:
-        SettingsError: If it is none of them.
-    """
-    if isinstance(values, np.ndarray | torch.Tensor):
-        array = _as_array(values)
-        return array if array.ndim == 1 else array.tolist()
-    if isinstance(values, list | tuple | range | str):
-        return [one.tolist() if isinstance(one, torch.Tensor) else one for one in values]
-    expected = (
-        f"columns[{name!r}] of type {type(values).__name__}: expected a list, an array, or a column of "
-        f"pyarrow or pandas, with a value for each image"
-    )
-    if isinstance(values, Mapping):
-        raise SettingsError(f"{expected}.")
-    try:
-        column = pa.array(values)
-    except (pa.ArrowException, TypeError, ValueError) as error:
-        raise SettingsError(f"{expected} ({error}).") from error
-    return column_values(
-        column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column])
-    )
-
-
-def _plain(value: Any) -> Any:
-    """Return a label as Arrow takes it."""
-    if isinstance(value, torch.Tensor | np.ndarray | np.generic):
-        return value.tolist()
-    return value
