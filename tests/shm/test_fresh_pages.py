@@ -52,7 +52,8 @@ def test_a_page_is_asked_for_once(asked, block):
 
 
 def test_a_small_block_asks_for_nothing(asked):
-    pages = FreshPages(np.zeros(1000, np.uint8))
+    within_a_page = np.frombuffer(mmap.mmap(-1, PAGE), np.uint8)[:1000]  # of any size
+    pages = FreshPages(within_a_page)
 
     assert list(pages.parts(10, 1000)) == [(10, 1000)]
     assert asked == []
