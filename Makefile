@@ -61,7 +61,7 @@ wheel: $(VENV)/dev.stamp  ## Build the wheel and use it without the sources
 	@cd $(VENV)/wheel && PYTHONPATH=. ../bin/python -c "import fastloader; \
 	  assert '/wheel/' in fastloader.__file__, fastloader.__file__"
 	@! echo '#include <Python.h>' | $(CC) -E -I$$($(VENV)/bin/python -c \
-	  "import sysconfig; print(sysconfig.get_path('include'))") - >/dev/null 2>&1 || test $$(find $(VENV)/wheel/fastloader -name '*.so' | wc -l) = 3 || \
+	  "import sysconfig; print(sysconfig.get_path('include'))") - >/dev/null 2>&1 || test $$(find $(VENV)/wheel/fastloader -name '*.so' | wc -l) = $$(grep -c 'Extension(' setup.py) || \
 	  { echo "There is a compiler, $(CC), but the wheel lacks what it should have compiled." && false; }
 
 launches: $(VENV)/dev.stamp  ## Ranks started by torchrun (2, 3, and two nodes of two) and by Ray
