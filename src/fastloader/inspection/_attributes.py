@@ -82,13 +82,9 @@ def _parts(path: str, value: Any) -> Iterator[tuple[str, Any]]:
         yield f"{path}.__self__", value.__self__
         yield f"{path}.__func__", value.__func__
     elif isinstance(value, BuiltinMethodType):
-        if not isinstance(
-            value.__self__, type
-        ):  # in C, which holds nothing that is not everybody's
-            yield (
-                f"{path}.__self__",
-                value.__self__,
-            )  # of a function its module, which is closed
+        # Of a function that is its module, which is closed; classes in C hold nothing of one's own.
+        if not isinstance(value.__self__, type):
+            yield f"{path}.__self__", value.__self__
     elif not isinstance(value, type):
         yield from _attributes(path, value)
 

@@ -73,12 +73,8 @@ def slots_of(obj: object) -> Iterator[tuple[str, Any]]:
 @lru_cache(maxsize=1024)
 def global_names(code: CodeType) -> tuple[str, ...]:
     """Return the names that code, and the functions in it, look up among globals."""
-    steps = dis.get_instructions(code)
-    names = [step.argval for step in steps if step.opname in _OF_GLOBALS]
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            names += global_names(constant)
-    return tuple(dict.fromkeys(names))
+    steps = (step for one in _codes_in(code) for step in dis.get_instructions(one))
+    return tuple(dict.fromkeys(step.argval for step in steps if step.opname in _OF_GLOBALS))
 
 
 def is_own_code(owner: FunctionType | type) -> bool:
@@ -106,7 +102,8 @@ def _globals_of(function: FunctionType) -> Iterator[tuple[str, Any]]:
     if not is_own_code(function):
         return
     code = function.__code__
-    for name in _names_in(code):
+    # Of attributes as well: which of them are globals is looked at where it matters.
+    for name in (name for one in _codes_in(code) for name in one.co_names):
         value = function.__globals__.get(name)
         if value is None or isinstance(value, ModuleType):
             continue
@@ -118,12 +115,12 @@ def _globals_of(function: FunctionType) -> Iterator[tuple[str, Any]]:
             yield f"{function.__module__}.{name}", value
 
 
-def _names_in(code: CodeType) -> Iterator[str]:
-    """Yield the names of globals and of attributes that code, and the functions in it, name."""
-    yield from code.co_names
+def _codes_in(code: CodeType) -> Iterator[CodeType]:
+    """Yield code and that of the functions in it."""
+    yield code
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            yield from _names_in(constant)
+            yield from _codes_in(constant)
 
 
 @cache

@@ -209,8 +209,8 @@ def check_given(given: GivenOptions) -> None:
     names = ("pin_memory", "persistent_workers", "in_order", "workers", "transport")
     check_words(**{name: getattr(given, name) for name in names})
     counts = {"num_workers": given.num_workers, "prefetch_factor": given.prefetch_factor}
-    chosen = {name: value for name, value in counts.items() if value != "auto"}
-    _check_numbers({**chosen, "timeout": given.timeout})
+    written = {name: value for name, value in counts.items() if value != "auto"}
+    _check_numbers(**written, timeout=given.timeout)
     context = given.multiprocessing_context
     if given.num_workers == 0 and context not in {"auto", None}:
         raise SettingsError(
@@ -237,26 +237,25 @@ def check_current(loader: Any) -> None:
                 f"{name} is chosen where a loader is made, so it cannot be set to 'auto' later: set "
                 "it to a number, or make another loader."
             )
-    _check_numbers({**counts, "timeout": loader.timeout})
+    _check_numbers(**counts, timeout=loader.timeout)
     words = ("in_order", "workers", "transport", "resident", "on_error", "on_worker_death")
     check_words(**{name: getattr(loader, name) for name in words})
 
 
-def _check_numbers(values: Mapping[str, Any]) -> None:
-    """Refuse numbers of workers, of seconds and of batches ahead that cannot be.
+def _check_numbers(*, num_workers: Any = 0, prefetch_factor: Any = None, timeout: Any) -> None:
+    """Refuse numbers of workers, of batches ahead and of seconds that cannot be.
 
     Raises:
         SettingsError: If there are any.
     """
-    for name, value in values.items():
-        if name == "prefetch_factor":
-            if value is not None and value < 1:
-                raise SettingsError(
-                    "prefetch_factor option should be non-negative and at least 1, because workers "
-                    f"only load what is asked for ahead, but got {value}."
-                )
-        elif not (isinstance(value, int | float) and value >= 0):
+    for name, value in (("num_workers", num_workers), ("timeout", timeout)):
+        if not (isinstance(value, int | float) and value >= 0):
             raise SettingsError(f"{name} option should be non-negative, but got {value!r}.")
+    if prefetch_factor is not None and prefetch_factor < 1:
+        raise SettingsError(
+            "prefetch_factor option should be non-negative and at least 1, because workers "
+            f"only load what is asked for ahead, but got {prefetch_factor}."
+        )
 
 
 def worker_options(given: GivenOptions) -> tuple[str, ...]:
